@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * Hook points: where instruments plug in. A hook that is not set costs one predicted branch. */
+#ifndef WEIR_BASE_HOOK_H
+#define WEIR_BASE_HOOK_H
+
+#include "base.h"
+
+struct mbuf;
+struct tcpcb;
+
+enum hook_direction { HOOK_IN, HOOK_OUT };
+
+/* All are called by the owner of the stack; the callee must not change what it is shown. */
+struct hooks {
+    /* A TCP packet: inbound before TCP processes it, outbound as it leaves, before snd_nxt moves
+     * past it. tp NULL: no connection. */
+    void (*tcp_segment)(void *ctx, struct weir_stack *s, enum hook_direction dir,
+                        const struct tcpcb *tp, const struct mbuf *m);
+    void *tcp_segment_ctx;
+    /* After each change of a connection's state. */
+    void (*tcp_state)(void *ctx, struct weir_stack *s, const struct tcpcb *tp, int from, int to);
+    void *tcp_state_ctx;
+};
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * Adaptive mutex: one word, three states (free, held, held with sleepers), as small as it can be.
+ *
+ * A thread that finds the lock held spins for a short while, for the critical sections here are
+ * tens of nanoseconds; then it marks the word "held with sleepers" and sleeps on it through the
+ * port. Whoever gets the lock after having slept leaves that mark, for it cannot know whether
+ * others sleep: at worst one wake-up finds nobody. */
+#include "lock.h"
+
+#define SPIN_LIMIT 100 /* looks, a pause each: about the cost of one futex round trip */
+
+enum { LOCK_FREE, LOCK_HELD, LOCK_SLEEPERS };
+
+static _Atomic(const struct port *) lock_port;
+static _Atomic(struct lock_class *) lock_classes;
+
+static void lock_class_register(struct lock_class *class)
+{
+    if (LOAD_RELAXED(&class->listed) || atomic_exchange(&class->listed, 1))
+        return;
+    struct lock_class *head = LOAD_RELAXED(&lock_classes);
+    do {
+        class->next = head;
+    } while (!atomic_compare_exchange_weak(&lock_classes, &head, class));
+}
+
+void lock_init(struct lock *l, struct lock_class *class)
+{
+    CHECK(class != NULL);
+    lock_class_register(class);
+    l->class = class;
+    atomic_init(&l->word, LOCK_FREE);
+}
+
+static bool lock_take(struct lock *l)
+{
+    uint32_t expected = LOCK_FREE;
+    return atomic_compare_exchange_strong_explicit(&l->word, &expected, LOCK_HELD,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static bool lock_spin(struct lock *l)
+{
+    for (unsigned i = 0; i < SPIN_LIMIT; i++) {
+        if (LOAD_RELAXED(&l->word) == LOCK_FREE && lock_take(l))
+            return true;
+        CPU_PAUSE();
+    }
+    return false;
+}
+
+static __attribute__((noinline)) void lock_acquire_slow(struct lock *l)
+{
+    struct lock_class *class = l->class;
+    atomic_fetch_add_explicit(&class->contended, 1, memory_order_relaxed);
+    if (lock_spin(l)) {
+        atomic_fetch_add_explicit(&class->spins, 1, memory_order_relaxed);
+        return;
+    }
+    const struct port *port = atomic_load_explicit(&lock_port, memory_order_acquire);
+    if (port == NULL) { /* nothing to sleep with */
+        while (!lock_spin(l))
+            ;
+        atomic_fetch_add_explicit(&class->spins, 1, memory_order_relaxed);
+        return;
+    }
+    atomic_fetch_add_explicit(&class->blocks, 1, memory_order_relaxed);
+    while (atomic_exchange_explicit(&l->word, LOCK_SLEEPERS, memory_order_acquire) != LOCK_FREE) {
+        struct port_wait w = {
+            .addr = &l->word, .expected = LOCK_SLEEPERS, .deadline_ns = TIME_NEVER};
+        (void)port->wait(port->ctx, &w); /* a signal or a spurious wake-up: look again */
+    }
+}
+
+void lock_acquire(struct lock *l) TS_NO_ANALYSIS
+{
+    if (unlikely(!lock_take(l)))
+        lock_acquire_slow(l);
+}
+
+bool lock_try(struct lock *l) TS_NO_ANALYSIS
+{
+    if (lock_take(l))
+        return true;
+    atomic_fetch_add_explicit(&l->class->contended, 1, memory_order_relaxed);
+    return false;
+}
+
+void lock_release(struct lock *l) TS_NO_ANALYSIS
+{
+    uint32_t old = atomic_exchange_explicit(&l->word, LOCK_FREE, memory_order_release);
+    CHECK(old != LOCK_FREE);
+    if (unlikely(old == LOCK_SLEEPERS)) {
+        const struct port *port = atomic_load_explicit(&lock_port, memory_order_acquire);
+        if (port != NULL)
+            port->wake(port->ctx, &l->word, 1);
+    }
+}
+
+bool lock_is_held(const struct lock *l)
+{
+    return LOAD_RELAXED(&l->word) != LOCK_FREE;
+}
+
+struct lock_class *lock_class_first(void)
+{
+    return atomic_load_explicit(&lock_classes, memory_order_acquire);
+}
+
+void lock_set_port(const struct port *p)
+{
+    atomic_store_explicit(&lock_port, p, memory_order_release);
+}

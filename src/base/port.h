@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * The port: the only way in which the core sees time, sleeps or wakes. Supplied by the runtime
+ * (futex, monotonic clock), by the packetdrill adapter (condition variable, virtual time) or by a
+ * test. */
+#ifndef WEIR_BASE_PORT_H
+#define WEIR_BASE_PORT_H
+
+#include "base.h"
+
+/* One wait: sleep while *addr == expected, at most until deadline_ns of the port's clock. */
+struct port_wait {
+    _Atomic uint32_t *addr;
+    uint32_t expected;
+    uint64_t deadline_ns; /* TIME_NEVER: no limit */
+    /* Stacks that the waiter depends on: the port may drive them (poll the link, run timers) before
+     * it sleeps. No ownership is held on entry. */
+    struct weir_stack *const *stacks;
+    size_t stack_count;
+};
+
+struct port {
+    void *ctx;
+    /* Monotonic time, ns. */
+    uint64_t (*now_ns)(void *ctx);
+    /* 0: the word changed or a spurious wake-up (the caller looks again); -ETIMEDOUT; -EINTR (a
+     * signal). */
+    int (*wait)(void *ctx, const struct port_wait *w);
+    /* Wake up to `count` (INT_MAX: all) waiters on addr. Never blocks; callable from any thread. */
+    void (*wake)(void *ctx, _Atomic uint32_t *addr, int count);
+    /* The stack has work or an earlier deadline than its thread knows: wake whoever runs it when
+     * nobody drives it. Never blocks. */
+    void (*kick)(void *ctx, struct weir_stack *stack);
+};
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * Benchmarks: what a test is, one side of it (engine), its clock (run), and what comes out.
+ *
+ * How it works: a test has two sides. Each side is an engine: a thread for each stream that
+ * connects or accepts and then sends, receives or converses as the test says. A run samples the
+ * engines' totals at the boundaries of the intervals; all results are differences of samples, so
+ * that intervals always add up to the whole. Both sides are in this process on the same run, or the
+ * far one is a session of `weir server`, which samples for itself and tells by JSON lines. */
+#ifndef WEIR_CLI_BENCH_H
+#define WEIR_CLI_BENCH_H
+
+#include "hist.h"
+#include "cli/net/net.h"
+#include <jansson.h>
+#include <pthread.h>
+
+#define BENCH_MAX_STREAMS 128
+#define BENCH_MAX_SAMPLES 100000
+#define BENCH_MAX_MESSAGE (64u << 20)
+#define BENCH_MAX_SECONDS 1000000
+#define BENCH_MAX_OMIT_S 60
+#define BENCH_PORT 12866 /* of weir server */
+
+enum bench_test { TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, BENCH_TESTS };
+extern const char *const bench_test_name[BENCH_TESTS];
+
+struct bench_params {
+    enum bench_test test;
+    uint64_t length_ns;   /* 0: until stopped */
+    uint64_t interval_ns; /* 0: one interval */
+    uint64_t omit_ns;     /* warm-up in front of the measured part */
+    uint32_t message, request, response;
+    uint32_t sockbuf; /* 0: the stack's own */
+    uint32_t streams;
+    bool nodelay;
+    bool cc_asked; /* the user named it: a refusal is an error, else a warning */
+    char cc[16];
+};
+static inline bool bench_is_stream(enum bench_test t)
+{
+    return t == TCP_STREAM || t == TCP_MAERTS;
+}
+
+/* Totals of one side at a moment. */
+struct sample {
+    uint64_t at_ns; /* CLOCK_MONOTONIC of the side that took it */
+    uint64_t bytes, transactions, cpu_ns;
+    bool have_tcp; /* the following are known */
+    uint64_t retransmits, cwnd_bytes, rtt_us;
+};
+struct series {
+    struct sample *v;
+    size_t count, room;
+};
+/* Beyond BENCH_MAX_SAMPLES the last one is replaced (its interval grows). False: no memory. */
+bool series_add(struct series *s, const struct sample *x) NODISCARD;
+void series_free(struct series *s);
+
+/* ---- bench_run.c: when to sample and when to stop; shared by all that may end a test ---- */
+struct run {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool stop;       /* end now, with a result */
+    bool failed;     /* end now, without */
+    char error[256]; /* the first failure */
+};
+void run_init(struct run *r);
+void run_fini(struct run *r);
+void run_stop(struct run *r);
+void run_fail(struct run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+bool run_has_failed(struct run *r);
+
+struct engine;
+/* For each sample of engine `side`; streams: bytes so far of each of its streams. */
+typedef void run_sample_fn(void *ctx, unsigned side, const struct sample *x,
+                           const uint64_t *streams);
+/* Warm up, then sample from now to the end (or until stopped). The engines go on when it returns.
+ */
+void run_measure(struct run *r, struct engine *const *e, unsigned engines,
+                 const struct bench_params *p, run_sample_fn *fn, void *ctx);
+
+/* ---- bench_engine.c: one side ---- */
+enum { PHASE_WARM, PHASE_MEASURE, PHASE_STOP };
+
+struct worker {
+    CACHE_ALIGNED _Atomic uint64_t bytes; /* payload received, or sent where this side only sends */
+    _Atomic uint64_t transactions;
+    struct engine *engine;
+    int index;
+    int fd; /* under the engine's mutex when changed; -1 none */
+    pthread_t thread;
+    bool started, ended;
+    uint64_t cpu_ns; /* when ended */
+    char *buf;
+    struct hist hist;
+};
+
+struct engine {
+    const struct net *net;
+    struct bench_params p;
+    struct run *run;
+    bool active; /* connects */
+    int cpu;     /* pinned to; -1 not */
+    int listen_fd;
+    struct sockaddr_storage peer;
+    _Atomic int phase;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    unsigned ready, ended;
+    uint32_t sndbuf, rcvbuf; /* of the first connection, as the stack says */
+    uint64_t counter_base;
+    struct worker *worker; /* p.streams of them */
+    char cc_refused[128];  /* why the congestion control was not set; "" it was */
+};
+
+/* The passive side: listens on *sa's address (any port when 0) and starts. *sa gets the port. 0, -1
+ * with run_fail. */
+int engine_listen(struct engine *e, const struct net *n, struct run *r,
+                  const struct bench_params *p, struct sockaddr_storage *sa, int cpu) NODISCARD;
+/* The active side: starts to connect. */
+int engine_connect(struct engine *e, const struct net *n, struct run *r,
+                   const struct bench_params *p, const struct sockaddr_storage *peer,
+                   int cpu) NODISCARD;
+/* Until every stream has its connection. False: failed, stopped or too late (run_fail). */
+bool engine_wait_ready(struct engine *e, unsigned seconds);
+void engine_sample(struct engine *e, struct sample *x, uint64_t *streams);
+/* End the threads: no result is taken from them after this. Join and free. */
+void engine_stop(struct engine *e);
+void engine_hist(const struct engine *e,
+                 struct hist *out); /* after engine_stop, before engine_free */
+void engine_free(struct engine *e);
+/* bench_roles.c: what a worker does once it runs. False: it failed (run_fail was called, unless
+ * stopping). */
+bool worker_role(struct worker *w);
+void worker_publish(struct worker *w, int fd); /* its connection is fd; counts it as ready once */
+void worker_close(struct worker *w);
+/* A connection's options, before connect or listen. */
+int engine_prepare(struct engine *e, int fd) NODISCARD;
+bool engine_failed(struct worker *w,
+                   const char *what); /* reports errno unless stopping; returns false */
+
+/* ---- bench_proto.c: JSON lines between bench and server ---- */
+#define PROTO_VERSION 1
+#define PROTO_MAX_LINE 65536
+struct lines { /* a connection and what was read beyond a line */
+    const struct net *net;
+    int fd;
+    size_t held;
+    char buf[PROTO_MAX_LINE];
+};
+json_t *lines_read(struct lines *l, char *err, size_t size); /* NULL: closed, too long, not JSON */
+int lines_write(struct lines *l, json_t *o);                 /* consumes o; 0, -1 */
+json_t *params_to_json(const struct bench_params *p);
+/* Checks every value. False: err says what is wrong. */
+bool params_from_json(const json_t *o, struct bench_params *p, char *err, size_t size);
+json_t *sample_to_json(const struct sample *x, const uint64_t *streams, unsigned count);
+bool sample_from_json(const json_t *o, struct sample *x, uint64_t *streams, unsigned count);
+
+/* ---- bench_result.c: what is printed ---- */
+struct bench_result {
+    struct bench_params p;
+    const char *stack, *link, *host; /* host NULL: both ends here */
+    struct series side[2];           /* local, remote */
+    struct hist *hist;               /* NULL: none */
+    uint32_t sndbuf[2], rcvbuf[2];
+    double start_time;              /* s since the epoch, of the measured part */
+    json_t *sysctl, *sysctl_remote; /* borrowed; may be NULL */
+    json_t *warnings;
+    char remote_stack[16];
+};
+/* Sides by what they count. */
+unsigned result_counting_side(enum bench_test t);
+unsigned result_sending_side(enum bench_test t);
+json_t *result_json(const struct bench_result *r);
+void result_print(const struct bench_result *r);
+json_t *number_or_null(double v, bool known);
+
+/* Interval lines as they come. */
+struct ticker {
+    const struct bench_params *p;
+    bool on, headed;
+    uint64_t base_ns, last_ns, last_bytes, last_transactions;
+    uint64_t last_stream[BENCH_MAX_STREAMS];
+    bool started;
+};
+void ticker_sample(struct ticker *t, const struct sample *x, const uint64_t *streams);
+
+/* ---- bench_remote.c: a far side that is a session of weir server ---- */
+struct remote;
+struct remote *remote_open(const struct net *n, const char *host, uint16_t port, int family,
+                           char *err, size_t size);
+/* Ask for the test; *peer gets the address for the data connections. */
+int remote_start(struct remote *m, const struct bench_params *p, const struct settings *sets,
+                 struct sockaddr_storage *peer, struct bench_result *result, char *err,
+                 size_t size);
+/* Begin; samples go to *series and to tick (may be NULL) as they come; failures to r. */
+int remote_go(struct remote *m, struct run *r, struct series *series, struct ticker *tick);
+/* The local side is through: wait for the far side's last sample. */
+bool remote_finish(struct remote *m, struct run *r, struct bench_result *result);
+void remote_close(struct remote *m); /* NULL allowed */
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * Options of `weir bench`. Nothing is started before all of them are known to be good. */
+#include "bench_options.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+const char bench_help[] =
+    "usage: weir bench TEST [OPTION]...\n\n"
+    "TEST (netperf's meaning):\n"
+    "  TCP_STREAM   bulk data from here to the far end, counted where it arrives\n"
+    "  TCP_MAERTS   the other way\n"
+    "  TCP_RR       request and response on one connection, one at a time\n"
+    "  TCP_CRR      connect, request, response, close\n\n"
+    "Without -H both ends are in this process: two Weir stacks on a memory link, or the kernel's\n"
+    "loopback, each end on a core of its own where there are two. With -H the far end is 'weir "
+    "server'.\n\n"
+    "  -l SEC            length of the measured part (10; fractions allowed; 0: until SIGINT)\n"
+    "  -i SEC            print (and record) intervals of this length\n"
+    "  -O SEC            warm up first; not measured (at most 60)\n"
+    "  -m BYTES          message size of streams (131072)\n"
+    "  -r REQ,RSP        request and response size (1,1)\n"
+    "  -s BYTES          socket buffer size of both ends (the stack's own)\n"
+    "  -P STREAMS        parallel connections (1; at most 128)\n"
+    "  -D                set TCP_NODELAY\n"
+    "  -H HOST           far end;  -p PORT  its port (12866)\n"
+    "  -4, -6            address family\n"
+    "      --cc NAME     congestion control of both ends (cubic)\n"
+    "      --stack weir|kernel\n"
+    "      --link SPEC   link of the Weir stack (mem): see weir-link(7)\n"
+    "      --set NAME=VALUE, --set-remote NAME=VALUE   knobs of the near and the far stack\n"
+    "  -J, --json        one JSON document on standard output, nothing else there\n\n"
+    "Sizes may end in K, M or G (powers of 1024).\n";
+
+static const struct option long_options[] = {
+    {"json", no_argument, NULL, 'J'},
+    {"help", no_argument, NULL, 'h'},
+    {"cc", required_argument, NULL, 1000},
+    {"stack", required_argument, NULL, 1001},
+    {"link", required_argument, NULL, 1002},
+    {"set", required_argument, NULL, 1003},
+    {"set-remote", required_argument, NULL, 1004},
+    {NULL, 0, NULL, 0},
+};
+
+static bool parse_pair(const char *text, uint32_t *req, uint32_t *rsp)
+{
+    char first[32];
+    uint64_t a, b;
+    const char *comma = strchr(text, ',');
+    size_t len = comma != NULL ? (size_t)(comma - text) : 0;
+    if (len == 0 || len >= sizeof(first))
+        return false;
+    memcpy(first, text, len);
+    first[len] = '\0';
+    if (!parse_size(first, 1, BENCH_MAX_MESSAGE, &a) ||
+        !parse_size(comma + 1, 1, BENCH_MAX_MESSAGE, &b))
+        return false;
+    *req = (uint32_t)a;
+    *rsp = (uint32_t)b;
+    return true;
+}
+
+static int bad(const char *what, const char *value)
+{
+    return cli_usage("bench", "%s: '%s' is not allowed", what, value);
+}
+
+/* One option that sets a number of the test. -1: good. */
+static int parse_parameter(int c, struct bench_options *o)
+{
+    struct bench_params *p = &o->params;
+    uint64_t v;
+    switch (c) {
+    case 'l':
+        return parse_seconds(optarg, BENCH_MAX_SECONDS, &p->length_ns) ? -1 : bad("-l", optarg);
+    case 'i':
+        if (!parse_seconds(optarg, BENCH_MAX_SECONDS, &p->interval_ns) ||
+            (p->interval_ns > 0 && p->interval_ns < NS_PER_MS))
+            return bad("-i", optarg);
+        return -1;
+    case 'O':
+        return parse_seconds(optarg, BENCH_MAX_OMIT_S, &p->omit_ns) ? -1 : bad("-O", optarg);
+    case 'm':
+        if (!parse_size(optarg, 1, BENCH_MAX_MESSAGE, &v))
+            return bad("-m", optarg);
+        p->message = (uint32_t)v;
+        return -1;
+    case 's':
+        if (!parse_size(optarg, 1, 1 << 30, &v))
+            return bad("-s", optarg);
+        p->sockbuf = (uint32_t)v;
+        return -1;
+    case 'P':
+        if (!parse_u64(optarg, 1, BENCH_MAX_STREAMS, &v))
+            return bad("-P", optarg);
+        p->streams = (uint32_t)v;
+        return -1;
+    default:
+        return parse_pair(optarg, &p->request, &p->response) ? -1 : bad("-r", optarg);
+    }
+}
+
+/* The other options. -1: good. */
+static int parse_setup(int c, struct bench_options *o)
+{
+    struct bench_params *p = &o->params;
+    switch (c) {
+    case 1000:
+        if (strlen(optarg) == 0 || strlen(optarg) >= sizeof(p->cc))
+            return bad("--cc", optarg);
+        snprintf(p->cc, sizeof(p->cc), "%s", optarg);
+        p->cc_asked = true;
+        return -1;
+    case 1001:
+        if (strcmp(optarg, "weir") != 0 && strcmp(optarg, "kernel") != 0)
+            return bad("--stack", optarg);
+        o->kernel = optarg[0] == 'k';
+        return -1;
+    case 1003:
+        return settings_add(&o->sets, optarg) ? -1 : bad("--set", optarg);
+    case 1004:
+        return settings_add(&o->remote_sets, optarg) ? -1 : bad("--set-remote", optarg);
+    case 'p':
+        return parse_port(optarg, &o->port) ? -1 : bad("-p", optarg);
+    default:
+        return cli_usage("bench", "unknown option");
+    }
+}
+
+static int parse_test(int argc, char **argv, struct bench_options *o)
+{
+    if (optind >= argc)
+        return cli_usage("bench", "name a test: TCP_STREAM, TCP_MAERTS, TCP_RR or TCP_CRR");
+    for (unsigned t = 0; t < BENCH_TESTS; t++)
+        if (strcasecmp(argv[optind], bench_test_name[t]) == 0)
+            o->params.test = (enum bench_test)t;
+    if (o->params.test == BENCH_TESTS)
+        return cli_usage("bench", "%s is not a test", argv[optind]);
+    if (optind + 1 < argc)
+        return cli_usage("bench", "unexpected argument: %s", argv[optind + 1]);
+    return -1;
+}
+
+/* What fits together. -1: all. */
+static int check(const struct bench_options *o)
+{
+    const struct bench_params *p = &o->params;
+    bool mem = o->link == NULL || net_link_is_mem(o->link);
+    if (o->kernel && o->link != NULL)
+        return cli_usage("bench", "--link is for the weir stack");
+    if (o->kernel && o->sets.count > 0)
+        return cli_usage("bench", "--set is for the weir stack");
+    if (o->kernel && o->host == NULL && o->remote_sets.count > 0)
+        return cli_usage("bench", "--set-remote is for the weir stack");
+    if (!o->kernel && o->host == NULL && !mem)
+        return cli_usage("bench", "with --link %s give the far end by -H", o->link);
+    if (!o->kernel && o->host != NULL && mem)
+        return cli_usage("bench",
+                         "with -H the weir stack needs a --link that leads out of this process");
+    if (p->interval_ns > 0 && p->length_ns / p->interval_ns >= BENCH_MAX_SAMPLES)
+        return cli_usage("bench", "more than %d intervals", BENCH_MAX_SAMPLES);
+    return -1;
+}
+
+int bench_parse(int argc, char **argv, struct bench_options *o)
+{
+    *o = (struct bench_options){
+        .port = BENCH_PORT,
+        .params = {.test = BENCH_TESTS,
+                   .length_ns = 10 * NS_PER_S,
+                   .message = 131072,
+                   .request = 1,
+                   .response = 1,
+                   .streams = 1,
+                   .cc = "cubic"},
+    };
+    int c, e;
+    opterr = 0;
+    optind = 0;
+    while ((c = getopt_long(argc, argv, ":l:i:m:r:s:P:O:H:p:JD46h", long_options, NULL)) != -1) {
+        e = -1;
+        switch (c) {
+        case 'l':
+        case 'i':
+        case 'O':
+        case 'm':
+        case 's':
+        case 'P':
+        case 'r':
+            e = parse_parameter(c, o);
+            break;
+        case 'J':
+            o->json = true;
+            break;
+        case 'D':
+            o->params.nodelay = true;
+            break;
+        case '4':
+            o->family = AF_INET;
+            break;
+        case '6':
+            o->family = AF_INET6;
+            break;
+        case 'H':
+            o->host = optarg;
+            break;
+        case 1002:
+            o->link = optarg;
+            break;
+        case 'h':
+            fputs(bench_help, stdout);
+            return cli_flush("bench");
+        case '?':
+        case ':':
+            return cli_bad_option("bench", c, argv);
+        default:
+            e = parse_setup(c, o);
+            break;
+        }
+        if (e >= 0)
+            return e;
+    }
+    e = parse_test(argc, argv, o);
+    return e >= 0 ? e : check(o);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * What the thread of a stream does: netperf's tests, in blocking calls. */
+#include "bench.h"
+
+static bool stopping(const struct worker *w)
+{
+    return atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_STOP;
+}
+
+static void add_bytes(struct worker *w, uint64_t n)
+{
+    STORE_RELAXED(&w->bytes, LOAD_RELAXED(&w->bytes) + n); /* one writer */
+}
+
+static void add_transaction(struct worker *w, uint64_t bytes)
+{
+    add_bytes(w, bytes);
+    STORE_RELAXED(&w->transactions, LOAD_RELAXED(&w->transactions) + 1);
+}
+
+static int connect_one(struct worker *w)
+{
+    struct engine *e = w->engine;
+    const struct net *n = e->net;
+    int fd = n->ops->socket(n->stack, e->peer.ss_family, SOCK_STREAM);
+    if (fd < 0) {
+        engine_failed(w, "socket");
+        return -1;
+    }
+    if (engine_prepare(e, fd) != 0) {
+        engine_failed(w, "socket options");
+    } else if (n->ops->connect(fd, (struct sockaddr *)&e->peer, net_sockaddr_len(&e->peer)) != 0) {
+        engine_failed(w, "connect");
+    } else {
+        return fd;
+    }
+    n->ops->close(fd);
+    return -1;
+}
+
+static int accept_one(struct worker *w)
+{
+    int fd;
+    do {
+        fd = w->engine->net->ops->accept(w->engine->listen_fd, NULL, NULL, 0);
+    } while (fd < 0 && !stopping(w) && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0)
+        engine_failed(w, "accept");
+    return fd;
+}
+
+static bool send_stream(struct worker *w, int fd)
+{
+    const struct net *n = w->engine->net;
+    size_t size = w->engine->p.message;
+    while (!stopping(w)) {
+        ssize_t r = n->ops->send(fd, w->buf, size, 0);
+        if (r < 0 && errno != EINTR)
+            return engine_failed(w, "send");
+        if (r > 0)
+            add_bytes(w, (uint64_t)r);
+    }
+    return true;
+}
+
+static bool receive_stream(struct worker *w, int fd)
+{
+    const struct net *n = w->engine->net;
+    size_t size = w->engine->p.message;
+    while (!stopping(w)) {
+        ssize_t r = n->ops->recv(fd, w->buf, size, 0);
+        if (r == 0)
+            errno = 0;
+        if (r == 0 || (r < 0 && errno != EINTR))
+            return engine_failed(w, "receive");
+        if (r > 0)
+            add_bytes(w, (uint64_t)r);
+    }
+    return true;
+}
+
+/* 1: all of it; 0: the end came before the first byte; -1: error. */
+static int receive_all(const struct net *n, int fd, char *buf, size_t len)
+{
+    size_t got = 0;
+    while (got < len) {
+        ssize_t r = n->ops->recv(fd, buf + got, len - got, 0);
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r <= 0) {
+            if (r == 0)
+                errno = 0;
+            return r == 0 && got == 0 ? 0 : -1;
+        }
+        got += (size_t)r;
+    }
+    return 1;
+}
+
+static bool converse(struct worker *w, int fd)
+{
+    const struct bench_params *p = &w->engine->p;
+    const struct net *n = w->engine->net;
+    uint64_t before = clock_now_ns();
+    while (!stopping(w)) {
+        if (net_send_all(n, fd, w->buf, p->request) != 0)
+            return engine_failed(w, "send");
+        if (receive_all(n, fd, w->buf, p->response) != 1)
+            return engine_failed(w, "receive");
+        uint64_t after = clock_now_ns();
+        if (atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_MEASURE)
+            hist_add(&w->hist, (int64_t)(after - before));
+        before = after;
+        add_transaction(w, (uint64_t)p->request + p->response);
+    }
+    return true;
+}
+
+/* Answers until the peer closes. */
+static bool respond(struct worker *w, int fd)
+{
+    const struct bench_params *p = &w->engine->p;
+    const struct net *n = w->engine->net;
+    while (!stopping(w)) {
+        if (receive_all(n, fd, w->buf, p->request) != 1)
+            return engine_failed(w, "receive");
+        if (net_send_all(n, fd, w->buf, p->response) != 0)
+            return engine_failed(w, "send");
+        add_transaction(w, (uint64_t)p->request + p->response);
+    }
+    return true;
+}
+
+/* Connect, request, response, close. The responder closes first, so that the connecting side's
+ * ports come free at once and TIME_WAIT is where a new SYN may end it (RFC 6191). */
+static bool connect_and_converse(struct worker *w)
+{
+    const struct bench_params *p = &w->engine->p;
+    const struct net *n = w->engine->net;
+    while (!stopping(w)) {
+        uint64_t before = clock_now_ns();
+        int fd = connect_one(w);
+        if (fd < 0)
+            return false;
+        if (LOAD_RELAXED(&w->transactions) == 0)
+            worker_publish(w, fd);
+        bool sent = net_send_all(n, fd, w->buf, p->request) == 0;
+        bool good = sent && receive_all(n, fd, w->buf, p->response) == 1 &&
+                    n->ops->recv(fd, w->buf, 1, 0) == 0;
+        if (!good)
+            engine_failed(w, sent ? "receive" : "send");
+        if (LOAD_RELAXED(&w->transactions) == 0) {
+            pthread_mutex_lock(&w->engine->mutex);
+            w->fd = -1;
+            pthread_mutex_unlock(&w->engine->mutex);
+        }
+        n->ops->close(fd);
+        if (!good)
+            return false;
+        if (atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_MEASURE)
+            hist_add(&w->hist, (int64_t)(clock_now_ns() - before));
+        add_transaction(w, (uint64_t)p->request + p->response);
+    }
+    return true;
+}
+
+static bool accept_and_respond(struct worker *w)
+{
+    const struct bench_params *p = &w->engine->p;
+    const struct net *n = w->engine->net;
+    bool first = true;
+    while (!stopping(w)) {
+        int fd = accept_one(w);
+        if (fd < 0)
+            return false;
+        if (first)
+            worker_publish(w, fd);
+        bool good = receive_all(n, fd, w->buf, p->request) == 1 &&
+                    net_send_all(n, fd, w->buf, p->response) == 0;
+        if (first) {
+            pthread_mutex_lock(&w->engine->mutex);
+            w->fd = -1;
+            pthread_mutex_unlock(&w->engine->mutex);
+        }
+        first = false;
+        n->ops->close(fd);
+        if (good) /* one that its client gave up is the client's to report */
+            add_transaction(w, (uint64_t)p->request + p->response);
+    }
+    return true;
+}
+
+bool worker_role(struct worker *w)
+{
+    const struct engine *e = w->engine;
+    enum bench_test t = e->p.test;
+    if (t == TCP_CRR)
+        return e->active ? connect_and_converse(w) : accept_and_respond(w);
+    int fd = e->active ? connect_one(w) : accept_one(w);
+    if (fd < 0)
+        return false;
+    worker_publish(w, fd);
+    if (t == TCP_RR)
+        return e->active ? converse(w, fd) : respond(w, fd);
+    return e->active == (t == TCP_STREAM) ? send_stream(w, fd) : receive_stream(w, fd);
+}

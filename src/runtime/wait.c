@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * Waiting: an application thread drives the stacks it depends on, then sleeps in a futex; and
+ * waking.
+ *
+ * How it works. Between owner_drive_enter and owner_drive_leave a thread has promised to look at
+ * the stack, so nobody is woken for its packets. It owns the stack only while there is something to
+ * do. When nothing has happened for kern.idle_spin_us it takes the promise back, looks at the links
+ * a last time, lets the stack thread watch their descriptors, and sleeps. A stack has no more
+ * drivers than there are cores.
+ *
+ * Spinning must not keep the thread that is waited for off the core. After some turns a thread
+ * yields; how many adapts: when a yield took long and brought what was waited for, the two share a
+ * core, and the next yields come at once. Yields that return at once, or give the core to
+ * strangers, become rarer.
+ *
+ * Waking costs a system call only if somebody sleeps: sleepers are counted in a table by address.
+ * The sleeper counts itself, then the kernel compares the word; the waker changes the word, then
+ * reads the count. */
+#include "runtime.h"
+#include "stack.h"
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLEEPER_BUCKETS 256
+#define CLOCK_EVERY 8   /* turns of the loop between looks at the clock */
+#define YIELD_FIRST 256 /* turns before the first yield, to begin with */
+#define YIELD_MIN 2
+#define POLL_TURNS 32 /* a turn that polls a descriptor takes as long as so many others */
+#define YIELD_MAX 2048
+#define STEP_ROUNDS 8 /* bursts that a driver takes before it looks at its own word again */
+
+_Thread_local uint32_t runtime_signals __attribute__((tls_model("initial-exec")));
+static _Thread_local struct {
+    uint32_t after; /* turns */
+    bool was_long;  /* the last one */
+} yields __attribute__((tls_model("initial-exec"))) = {.after = YIELD_FIRST};
+
+/* A yield that took longer than this let somebody run: twice a system call that does nothing, and a
+ * bit. */
+static uint64_t yield_long_ns = 1000; /* (c) after runtime_wait_init */
+
+static struct {
+    CACHE_ALIGNED _Atomic uint32_t count;
+} sleepers[SLEEPER_BUCKETS];
+
+static _Atomic uint32_t *sleepers_on(const void *addr)
+{
+    uintptr_t a = (uintptr_t)addr >> 2;
+
+    return &sleepers[(a ^ (a >> 8) ^ (a >> 16)) % SLEEPER_BUCKETS].count;
+}
+
+static int futex_sleep(_Atomic uint32_t *addr, uint32_t expected, uint64_t deadline_ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
+                          .tv_nsec = (long)(deadline_ns % NS_PER_S)};
+    _Atomic uint32_t *count = sleepers_on(addr);
+
+    atomic_fetch_add(count, 1);
+    /* Absolute CLOCK_MONOTONIC. Without a deadline the kernel restarts the wait after a handler
+     * with SA_RESTART. */
+    long r = syscall(SYS_futex, addr, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
+                     deadline_ns == TIME_NEVER ? NULL : &ts, NULL, FUTEX_BITSET_MATCH_ANY);
+    int error = r < 0 ? errno : 0;
+    atomic_fetch_sub_explicit(count, 1, memory_order_relaxed);
+    if (atomic_load_explicit(addr, memory_order_acquire) != expected)
+        return 0;
+    return error == EINTR || error == ETIMEDOUT ? -error : 0;
+}
+
+void runtime_wake(void *ctx, _Atomic uint32_t *addr, int count)
+{
+    (void)ctx;
+    /* A read-modify-write: ordered behind the caller's change of *addr. */
+    if (atomic_fetch_add(sleepers_on(addr), 0) == 0)
+        return;
+    syscall(SYS_futex, addr, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, NULL, NULL, 0);
+}
+
+static uint32_t driver_limit(void)
+{
+    static _Atomic uint32_t cores;
+    uint32_t n = LOAD_RELAXED(&cores);
+
+    if (unlikely(n == 0)) {
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+        n = online < 1 ? 1 : (uint32_t)MIN(online, (long)OWNER_DRIVERS_MAX);
+        STORE_RELAXED(&cores, n);
+    }
+    return n;
+}
+
+enum run_result { RUN_HELD, RUN_NOTHING, RUN_FRAMES };
+
+/* Own s for a moment and run it. Says whether frames were there, or somebody else owns it. */
+static enum run_result run(struct weir_stack *s, uint64_t now_ns)
+{
+    if (!owner_try(s))
+        return RUN_HELD;
+    uint64_t before = COUNTER_READ(s, link_rx_frames);
+    for (int i = 0; i < STEP_ROUNDS && stack_step(s, now_ns); i++)
+        ;
+    bool frames = COUNTER_READ(s, link_rx_frames) != before;
+    stack_leave(s);
+    return frames ? RUN_FRAMES : RUN_NOTHING;
+}
+
+/* One wait while it spins. */
+struct spin {
+    const struct port_wait *w;
+    uint64_t driving; /* bit i: promised to drive w->stacks[i] */
+    uint64_t now_ns;  /* of the last look at the clock */
+    uint64_t idle_since_ns;
+    uint64_t limit_ns; /* of idleness */
+    uint32_t signals;
+    bool polls; /* a link can only be polled through the stack */
+};
+
+#define MAX_DRIVEN 64
+
+static void drive_begin(struct spin *sp)
+{
+    uint32_t limit = driver_limit();
+
+    for (size_t i = 0; i < sp->w->stack_count && i < MAX_DRIVEN; i++) {
+        struct weir_stack *s = sp->w->stacks[i];
+        struct runtime *rt = runtime_of(s);
+        if (!rt || KNOB(s, isr_dispatch) != 0 || !owner_drive_enter(s, limit))
+            continue;
+        STORE_RELAXED(&rt->drives, LOAD_RELAXED(&rt->drives) + 1);
+        sp->driving |= UINT64_C(1) << i;
+        sp->polls |= LOAD_RELAXED(&rt->polled) > 0;
+    }
+}
+
+/* Take the promises back. Frames may have been left to us meanwhile: their senders saw a driver. */
+static void drive_end(struct spin *sp, bool sleeping)
+{
+    for (size_t i = 0; sp->driving; i++) {
+        uint64_t bit = UINT64_C(1) << i;
+        if (!(sp->driving & bit))
+            continue;
+        sp->driving &= ~bit;
+        struct weir_stack *s = sp->w->stacks[i];
+        struct runtime *rt = runtime_of(s);
+        if (!owner_drive_leave(s))
+            continue;
+        if (runtime_links_pending(rt))
+            (void)run(s, runtime_now_ns());
+        if (runtime_links_pending(rt)) /* held by somebody, or too many for us */
+            owner_link_ready(s);
+        if (sleeping && LOAD_RELAXED(&rt->polled)) {
+            atomic_fetch_add(&rt->asleep, 1);
+            if (atomic_load(&rt->leased))
+                runtime_thread_wake(rt);
+        }
+    }
+}
+
+/* Run each stack that has something to do. True when one had. */
+static bool drive(struct spin *sp, bool due)
+{
+    bool did = false;
+
+    for (size_t i = 0; i < sp->w->stack_count && i < MAX_DRIVEN; i++) {
+        if (!(sp->driving & (UINT64_C(1) << i)))
+            continue;
+        struct weir_stack *s = sp->w->stacks[i];
+        struct runtime *rt = runtime_of(s);
+        if (owner_has_work(s) || runtime_links_pending(rt)) {
+            sp->now_ns = runtime_now_ns();
+            did |= run(s, sp->now_ns) != RUN_HELD;
+        } else if (LOAD_RELAXED(&rt->polled)) {
+            sp->now_ns = runtime_now_ns();
+            did |= run(s, sp->now_ns) == RUN_FRAMES;
+        } else if (due && LOAD_RELAXED(&s->next_deadline) <= sp->now_ns) {
+            (void)run(s, sp->now_ns);
+        }
+    }
+    return did;
+}
+
+void runtime_wait_init(void)
+{
+    uint64_t least = TIME_NEVER;
+
+    for (int i = 0; i < 8; i++) {
+        uint64_t before = runtime_now_ns();
+        syscall(SYS_getppid);
+        least = MIN(least, runtime_now_ns() - before);
+    }
+    yield_long_ns = 2 * least + 600;
+}
+
+void runtime_relax(uint32_t turn, bool polls)
+{
+    uint32_t every = polls ? MAX(yields.after / POLL_TURNS, 1) : yields.after;
+
+    CPU_PAUSE();
+    if (turn % every != every - 1)
+        return;
+    if (yields.was_long) /* and brought nothing */
+        yields.after = MIN(yields.after * 2, YIELD_MAX);
+    uint64_t before = runtime_now_ns();
+    sched_yield();
+    yields.was_long = runtime_now_ns() - before > yield_long_ns;
+    if (!yields.was_long)
+        yields.after = MIN(yields.after + 1 + yields.after / 16, YIELD_MAX);
+}
+
+void runtime_progress(void)
+{
+    if (yields.was_long) {
+        yields.was_long = false;
+        yields.after = YIELD_MIN;
+    }
+}
+
+/* 1: nothing came, sleep. Else what runtime_wait returns. */
+static int spin(struct spin *sp)
+{
+    const struct port_wait *w = sp->w;
+
+    /* The clock is first read after some turns: most waits are over by then. */
+    for (uint32_t turn = 1;; turn++) {
+        if (atomic_load_explicit(w->addr, memory_order_acquire) != w->expected) {
+            runtime_progress();
+            return 0;
+        }
+        bool due = turn % CLOCK_EVERY == 0;
+        if (due) {
+            sp->now_ns = runtime_now_ns();
+            if (sp->idle_since_ns == 0)
+                sp->idle_since_ns = sp->now_ns;
+            if (sp->now_ns >= w->deadline_ns)
+                return -ETIMEDOUT;
+            if (runtime_signals != sp->signals)
+                return -EINTR;
+            if (sp->now_ns - sp->idle_since_ns >= sp->limit_ns)
+                return 1;
+        }
+        if (sp->driving && drive(sp, due)) {
+            runtime_progress();
+            sp->idle_since_ns = sp->now_ns;
+            continue;
+        }
+        runtime_relax(turn, sp->polls);
+    }
+}
+
+int runtime_wait(void *ctx, const struct port_wait *w)
+{
+    (void)ctx;
+    if (atomic_load_explicit(w->addr, memory_order_acquire) != w->expected)
+        return 0;
+
+    struct spin sp = {.w = w, .signals = runtime_signals, .limit_ns = TIME_NEVER};
+    if (KNOB_P(machdep_cpu_idle_hlt))
+        sp.limit_ns = (uint64_t)KNOB_P(kern_idle_spin_us) * NS_PER_US;
+    for (size_t i = 0; i < w->stack_count; i++)
+        if (owner_is_foreign(w->stacks[i]))
+            return -EIO;
+
+    int r = 1;
+    if (w->stack_count > 0 && sp.limit_ns > 0) {
+        drive_begin(&sp);
+        /* Those that are not needed as drivers sleep at once. */
+        if (sp.driving || KNOB_P(machdep_cpu_idle_hlt) == 0 ||
+            KNOB(w->stacks[0], isr_dispatch) != 0)
+            r = spin(&sp);
+        drive_end(&sp, r == 1);
+    }
+    return r == 1 ? futex_sleep(w->addr, w->expected, w->deadline_ns) : r;
+}

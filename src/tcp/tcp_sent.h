@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * The list of sent ranges, as output and recovery use it. */
+#ifndef WEIR_TCP_TCP_SENT_H
+#define WEIR_TCP_TCP_SENT_H
+
+#include "tcp_var.h"
+
+/* What an acknowledgment took off the list. */
+struct tcp_sent_ack {
+    uint64_t sent_ns; /* transmission of the last byte, if it gives an RTT sample (Karn); else 0 */
+    bool rexmitted;   /* some of it had been retransmitted */
+};
+
+/* [start, end) leaves now for the first time, start == the end of the list; segsz: payload bytes of
+ * its segments. Joins the range that left at the same moment. -ENOMEM: nothing changed. */
+int tcp_sent_add(struct tcpcb *tp, uint32_t start, uint32_t end, uint32_t segsz) NODISCARD;
+/* The last bytes from `start` on did not leave after all. */
+void tcp_sent_undo(struct tcpcb *tp, uint32_t start);
+/* Everything before una is acknowledged. O(ranges that go), amortised constant. */
+void tcp_sent_acked(struct tcpcb *tp, uint32_t una, struct tcp_sent_ack *out);
+
+/* The receiver holds [start, end): whole segments inside become SENT_SACKED. Returns the bytes that
+ * are new. Splits at segment boundaries only and within net.inet.tcp.sack.maxholes; what does not
+ * fit is ignored (counted). Cost: O(log n) and what is newly SACKed. */
+uint32_t tcp_sent_sack(struct tcpcb *tp, uint32_t start, uint32_t end);
+/* The receiver went back on its SACKs (RFC 2018 8). */
+void tcp_sent_renege(struct tcpcb *tp);
+bool tcp_sent_first_sacked(const struct tcpcb *tp);
+/* Mark as lost all that RFC 6675's IsLost() says is, `mss` being SMSS. Returns bytes newly lost. */
+uint32_t tcp_sent_mark_lost(struct tcpcb *tp, uint32_t mss);
+/* Mark the first bytes of the list, up to len and not beyond a SACKed range, as lost and not
+ * retransmitted. */
+void tcp_sent_lose_head(struct tcpcb *tp, uint32_t len);
+/* A timeout: all that is not SACKed is lost. */
+void tcp_sent_lose_all(struct tcpcb *tp);
+/* Segments of more than segsz bytes are lost (they were too big for the path). */
+void tcp_sent_lose_bigger(struct tcpcb *tp, uint32_t segsz);
+/* The timeout was spurious: what is lost and was not retransmitted is in flight. */
+void tcp_sent_unlose(struct tcpcb *tp);
+
+/* The next bytes to retransmit: from *start, at most max, contiguous, lost and not retransmitted.
+ * 0: none. */
+uint32_t tcp_sent_next_lost(struct tcpcb *tp, uint32_t max, uint32_t *start);
+/* [start, start + len), as tcp_sent_next_lost gave it, is retransmitted now. */
+void tcp_sent_rexmitted(struct tcpcb *tp, uint32_t start, uint32_t len, uint32_t segsz);
+/* ... and that failed. */
+void tcp_sent_rexmit_failed(struct tcpcb *tp, uint32_t start);
+
+/* Lost bytes that wait for their retransmission. */
+static inline uint32_t tcp_sent_to_rexmit(const struct tcpcb *tp)
+{
+    return tp->t_lost_bytes - tp->t_rexmit_bytes;
+}
+
+#endif

@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Goal: Weir and the kernel understand each other over a TAP interface: files, connections, pings.
+
+Bound: a minute a test; each runs in a network namespace of its own. Skipped (77) without the
+privilege to make one, or without a tool it needs. WEIR_INTEROP_BIG=1 fetches a gigabyte instead of
+64 MB.
+
+usage: interop.py TEST WEIR
+"""
+import contextlib
+import ctypes
+import hashlib
+import os
+import re
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+KERNEL4, WEIR4, KERNEL6, WEIR6 = "10.9.0.1", "10.9.0.2", "fd09::1", "fd09::2"
+LINK = f"tap:wt0,addr={WEIR4}/24,gw={KERNEL4},addr6={WEIR6}/64"
+IMPAIRED = ",delay=10ms,loss=1%,reorder=5%:3,seed=7"  # each way: 20 ms there and back
+PORT = 8080
+MB = 1 << 20
+
+weir = ""
+
+
+class Skip(Exception):
+    pass
+
+
+def need(*tools):
+    for tool in tools:
+        if not shutil.which(tool):
+            raise Skip(f"{tool} is not installed")
+
+
+def run(*argv, check=True, **kw):
+    kw.setdefault("timeout", 120)
+    r = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True, errors="replace", **kw)
+    if check and r.returncode:
+        raise AssertionError(f"{' '.join(argv)}: exit status {r.returncode}\n{r.stdout}")
+    return r.stdout
+
+
+def isolate():
+    """A network namespace for this process and its children, with the interface wt0 in it."""
+    need("ip")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() != 0 or libc.unshare(CLONE_NEWNET) != 0:
+        raise Skip("no privilege to make a network namespace")
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        raise Skip("no access to /dev/net/tun")
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "tuntap", "add", "wt0", "mode", "tap")
+    run("ip", "addr", "add", KERNEL4 + "/24", "dev", "wt0")
+    run("ip", "addr", "add", KERNEL6 + "/64", "dev", "wt0", "nodad")
+    run("ip", "link", "set", "wt0", "up")
+
+
+@contextlib.contextmanager
+def server(*argv, ready=PORT):
+    """A Weir process, from the moment it accepts connections until it is told to stop."""
+    log = tempfile.TemporaryFile("w+")
+    child = subprocess.Popen([weir, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        for _ in range(100):
+            if child.poll() is not None:
+                break
+            try:
+                socket.create_connection((WEIR4, ready), timeout=2).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        assert child.poll() is None, "weir ended early"
+        yield child
+        assert child.poll() is None, "weir ended early"
+        child.send_signal(signal.SIGTERM)
+        child.wait(20)
+        assert child.returncode in (0, -signal.SIGTERM), f"weir: exit status {child.returncode}"
+    except BaseException:
+        log.seek(0)
+        print(log.read()[-4000:])
+        raise
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
+@contextlib.contextmanager
+def files(**sizes):
+    """A directory of files NAME of so many random bytes; gives the path and their SHA-256."""
+    with tempfile.TemporaryDirectory(prefix="weir-interop.") as directory:
+        sums = {}
+        for name, size in sizes.items():
+            digest = hashlib.sha256()
+            with open(os.path.join(directory, name), "wb") as f:
+                for at in range(0, size, MB):
+                    block = os.urandom(min(MB, size - at))
+                    digest.update(block)
+                    f.write(block)
+            sums[name] = digest.hexdigest()
+        yield directory, sums
+
+
+def fetch(host, name, limit=120):
+    """SHA-256 of what curl gets."""
+    url = f"http://[{host}]:{PORT}/{name}" if ":" in host else f"http://{host}:{PORT}/{name}"
+    curl = subprocess.Popen(["curl", "-sS", "-g", "-f", "--max-time", str(limit), url],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+    digest = hashlib.sha256()
+    while block := curl.stdout.read(MB):
+        digest.update(block)
+    error = curl.stderr.read().decode()
+    assert curl.wait() == 0, f"curl {url}: {error}"
+    return digest.hexdigest()
+
+
+def dial(host, port):
+    """A connection to a server that may still be starting."""
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            return socket.create_connection((host, port), timeout=5)
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens at {host} port {port}")
+
+
+def serve(directory, link=LINK):
+    return server("serve", "-6", directory, "-p", str(PORT), "--link", link)  # IPv4 too
+
+
+# --- the tests ---
+
+def test_fetch():
+    """A large file by curl, over both families, byte for byte."""
+    need("curl")
+    size = 1024 * MB if os.environ.get("WEIR_INTEROP_BIG") else 64 * MB
+    with files(file=size, empty=0, one=1) as (directory, sums), serve(directory):
+        for host in (WEIR4, WEIR6):
+            for name in sums:
+                started = time.monotonic()
+                assert fetch(host, name) == sums[name], f"{host}: {name} differs"
+                if name == "file":
+                    seconds = time.monotonic() - started
+                    gbits = size / seconds / 1e9 * 8
+                    print(f"{host}: {gbits:.2f} Gbit/s, curl and checksum included")
+
+
+def test_fetch_impaired():
+    """The same with loss, reordering and 20 ms."""
+    need("curl")
+    with files(file=4 * MB, one=1) as (directory, sums), serve(directory, LINK + IMPAIRED):
+        for host in (WEIR4, WEIR6):
+            for name in sums:
+                assert fetch(host, name) == sums[name], f"{host}: {name} differs"
+
+
+def many_at_once(count, size, limit):
+    """So many connections open together, then a request on each; each gives its file whole."""
+    socks = []
+    for _ in range(count):
+        s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        s.setblocking(False)
+        s.connect_ex((WEIR4, PORT))
+        socks.append(s)
+    sel = selectors.DefaultSelector()
+    got = {s: b"" for s in socks}
+    for s in socks:
+        sel.register(s, selectors.EVENT_WRITE)
+    connected = done = 0
+    until = time.monotonic() + limit
+    while done < count:
+        assert time.monotonic() < until, f"{connected} connected, {done} served of {count}"
+        for key, _ in sel.select(1):
+            s = key.fileobj
+            if key.events == selectors.EVENT_WRITE:
+                error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                assert error == 0, os.strerror(error)
+                connected += 1
+                sel.modify(s, selectors.EVENT_READ)
+                if connected == count:
+                    for each in socks:
+                        each.send(b"GET /file HTTP/1.1\r\nHost: w\r\nConnection: close\r\n\r\n")
+                continue
+            data = s.recv(65536)
+            got[s] += data
+            if not data:
+                body = got[s].split(b"\r\n\r\n", 1)
+                assert got[s].startswith(b"HTTP/1.1 200"), got[s][:200]
+                assert len(body[1]) == size, len(body[1])
+                sel.unregister(s)
+                s.close()
+                done += 1
+
+
+def one_after_another(count, size):
+    for _ in range(count):
+        with socket.create_connection((WEIR4, PORT), timeout=20) as s:
+            s.sendall(b"GET /file HTTP/1.1\r\nHost: w\r\nConnection: close\r\n\r\n")
+            got = b""
+            while data := s.recv(65536):
+                got += data
+        assert got.startswith(b"HTTP/1.1 200"), got[:200]
+        assert len(got.split(b"\r\n\r\n", 1)[1]) == size, len(got)
+
+
+def test_connections():
+    """2,000 connections at once, then as many one after another."""
+    with files(file=3000) as (directory, _), serve(directory):
+        many_at_once(2000, 3000, 60)
+        one_after_another(2000, 3000)
+        many_at_once(500, 3000, 60)
+
+
+def test_connections_impaired():
+    """The same, fewer, with loss, reordering and 20 ms."""
+    with files(file=3000) as (directory, _), serve(directory, LINK + IMPAIRED):
+        many_at_once(500, 3000, 60)
+        one_after_another(30, 3000)
+
+
+def test_wrk():
+    """A load generator with 256 connections sees no error."""
+    need("wrk")
+    with files(file=1000) as (directory, _), serve(directory):
+        out = run("wrk", "-t", "2", "-c", "256", "-d", "3s", f"http://{WEIR4}:{PORT}/file")
+        print(out)
+        assert "Socket errors" not in out and "Non-2xx" not in out, out
+        assert int(re.search(r"(\d+) requests in", out)[1]) > 1000
+
+
+def give(conn, data):
+    """Send all and finish, in a thread: the far side writes to a pipe that we read meanwhile."""
+    def work():
+        conn.sendall(data)
+        conn.shutdown(socket.SHUT_WR)
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def nc(*argv):
+    return subprocess.Popen([weir, "nc", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def collect(child, data):
+    out, _ = child.communicate(b"", timeout=60)
+    assert child.returncode == 0, f"weir nc: exit status {child.returncode}"
+    assert out == data, f"{len(out)} of {len(data)} bytes"
+
+
+def test_nc():
+    """Bytes to weir nc from the kernel, each side listening once."""
+    data = os.urandom(5 * MB)
+    listener = socket.create_server((KERNEL4, 5000))
+    listener.settimeout(20)
+    child = nc("--link", LINK, KERNEL4, "5000")
+    conn, peer = listener.accept()
+    assert peer[0] == WEIR4, peer
+    sender = give(conn, data)
+    collect(child, data)
+    sender.join()
+    assert conn.recv(1) == b""
+    conn.close()
+
+    child = nc("-6", "-l", "--link", LINK, "5001")
+    sender = give(dial(WEIR6, 5001), data)
+    collect(child, data)
+    sender.join()
+
+
+def cpu_seconds(pid):
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_ends():
+    """Who is told to end tells its peers; an interface that is deleted costs no CPU."""
+    listener = socket.create_server((KERNEL4, 5000))
+    listener.settimeout(20)
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        child = nc("--link", LINK, KERNEL4, "5000")
+        conn, _ = listener.accept()
+        conn.settimeout(20)
+        time.sleep(0.2)  # until it waits
+        child.send_signal(sig)
+        with contextlib.suppress(ConnectionResetError):
+            assert conn.recv(1) == b""
+        assert child.wait(20) == -sig
+        conn.close()
+
+    far = subprocess.Popen([weir, "server", "--link", LINK], stderr=subprocess.DEVNULL)
+    try:
+        dial(WEIR4, 12866).close()
+        near = subprocess.Popen([weir, "bench", "TCP_STREAM", "-H", WEIR4, "--stack", "kernel",
+                                 "-l", "60", "-P", "3"], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+        time.sleep(1)
+        far.send_signal(signal.SIGTERM)
+        out, _ = near.communicate(timeout=20)
+        assert near.returncode == 1 and "told to end" in out, out
+        assert far.wait(20) == 0
+    finally:
+        far.kill()
+        far.wait()
+
+    with files(file=64 * MB) as (directory, _), serve(directory) as child:
+        conn = dial(WEIR4, PORT)
+        conn.sendall(b"GET /file HTTP/1.1\r\nHost: w\r\n\r\n")
+        conn.recv(1)
+        run("ip", "link", "del", "wt0")
+        time.sleep(1)
+        before = cpu_seconds(child.pid)
+        time.sleep(1)
+        assert cpu_seconds(child.pid) - before < 0.2
+        conn.close()
+
+
+def test_short_of_memory():
+    """With a megabyte for all buffers, 40 downloads at once take turns and come whole."""
+    size = 300000
+    with files(file=size) as (directory, _), \
+            server("serve", "-6", directory, "-p", str(PORT), "--link", LINK,
+                   "--set", "kern.ipc.nmbclusters=512"):
+        many_at_once(40, size, 60)
+        many_at_once(40, size, 60)
+
+
+def test_ping():
+    """Echoes of both families, whole and fragmented, without loss."""
+    need("ping")
+    with files(file=1) as (directory, _), serve(directory):
+        for host in (WEIR4, WEIR6):
+            for size in (0, 56, 1400, 3000, 20000, 60000):
+                out = run("ping", "-c", "3", "-i", "0.05", "-W", "2", "-s", str(size), host)
+                assert " 0% packet loss" in out, out
+
+
+def test_capture():
+    """What Weir captures itself: tshark finds no wrong checksum and nothing malformed."""
+    need("tshark", "curl", "ping")
+    with files(file=2 * MB) as (directory, sums):
+        path = os.path.join(directory, "capture.pcap")
+        with serve(directory, LINK + ",capture=" + path):
+            for host in (WEIR4, WEIR6):
+                assert fetch(host, "file") == sums["file"]
+                run("ping", "-c", "2", "-i", "0.05", "-s", "3000", host)
+            socket.create_connection((WEIR4, PORT)).close()
+        options = []
+        for proto in ("ip", "tcp", "udp"):
+            options += ["-o", f"{proto}.check_checksum:TRUE"]
+        bad = " || ".join(["_ws.malformed", "ip.checksum.status == 0", "tcp.checksum.status == 0",
+                           "icmp.checksum.status == 0", "icmpv6.checksum.status == 0",
+                           "udp.checksum.status == 0"])
+        counted = run("tshark", "-n", "-r", path, *options, "-Y", "tcp.checksum.status == 1", "-T",
+                      "fields", "-e", "frame.number", timeout=300).split("\n")
+        assert len(counted) > 2000, f"{len(counted)} frames with a right checksum"
+        out = run("tshark", "-n", "-r", path, *options, "-Y", bad, timeout=300)
+        out = "\n".join(line for line in out.splitlines() if not line.startswith("Running as user"))
+        assert out.strip() == "", out[:4000]
+
+
+def main():
+    global weir
+    name, weir = sys.argv[1], os.path.abspath(sys.argv[2])
+    try:
+        isolate()
+        globals()["test_" + name]()
+    except Skip as e:
+        print(e)
+        return 77
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# Usage: tools/build.sh [release|asan|tsan|clang]
+#   release  gcc, optimised, with symbols          in build/ (the default)
+#   asan     gcc, address and undefined sanitizers in build-asan/
+#   tsan     clang, thread sanitizer               in build-tsan/
+#   clang    clang's warnings, optimised           in build-clang/
+set -eu
+cd "$(dirname "$0")/.."
+
+case "${1:-release}" in
+release) dir=build cc=gcc options="" ;;
+# With sanitizers on gcc warns of what cannot happen: warnings are for the other builds.
+asan) dir=build-asan cc=gcc options="-Db_sanitize=address,undefined -Dwerror=false" ;;
+tsan) dir=build-tsan cc=clang options="-Db_sanitize=thread -Db_lundef=false" ;;
+clang) dir=build-clang cc=clang options="" ;;
+*)
+    sed -n '3,8s/^# //p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+# shellcheck disable=SC2086
+[ -f $dir/build.ninja ] || CC=$cc meson setup $dir $options >&2
+exec ninja -C $dir
