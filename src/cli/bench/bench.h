@@ -133,6 +133,9 @@ void engine_free(struct engine *e);
  * stopping). */
 bool worker_role(struct worker *w);
 void worker_publish(struct worker *w, int fd); /* its connection is fd; counts it as ready once */
+/* Name the descriptor that the thread may block in from now on (-1: none), so that engine_stop can
+ * wake it. False: the end has come already, do not block. */
+bool worker_hold(struct worker *w, int fd);
 void worker_close(struct worker *w);
 /* A connection's options, before connect or listen. */
 int engine_prepare(struct engine *e, int fd) NODISCARD;

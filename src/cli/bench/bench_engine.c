@@ -75,6 +75,17 @@ void worker_publish(struct worker *w, int fd)
     pthread_mutex_unlock(&e->mutex);
 }
 
+bool worker_hold(struct worker *w, int fd)
+{
+    struct engine *e = w->engine;
+    pthread_mutex_lock(&e->mutex);
+    w->fd = fd;
+    /* Whoever stops sets the phase, then cuts what is held: one of the two sees the other. */
+    bool going_on = atomic_load(&e->phase) != PHASE_STOP;
+    pthread_mutex_unlock(&e->mutex);
+    return going_on;
+}
+
 /* A benchmark's result is taken before its connections end, so they are cut: nothing is left in
  * TIME_WAIT, and a slow link need not be drained. */
 void worker_close(struct worker *w)

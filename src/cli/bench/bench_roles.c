@@ -144,16 +144,17 @@ static bool connect_and_converse(struct worker *w)
             return false;
         if (LOAD_RELAXED(&w->transactions) == 0)
             worker_publish(w, fd);
+        if (!worker_hold(w, fd)) { /* nobody may be left to answer */
+            worker_hold(w, -1);
+            n->ops->close(fd);
+            return true;
+        }
         bool sent = net_send_all(n, fd, w->buf, p->request) == 0;
         bool good = sent && receive_all(n, fd, w->buf, p->response) == 1 &&
                     n->ops->recv(fd, w->buf, 1, 0) == 0;
         if (!good)
             engine_failed(w, sent ? "receive" : "send");
-        if (LOAD_RELAXED(&w->transactions) == 0) {
-            pthread_mutex_lock(&w->engine->mutex);
-            w->fd = -1;
-            pthread_mutex_unlock(&w->engine->mutex);
-        }
+        worker_hold(w, -1);
         n->ops->close(fd);
         if (!good)
             return false;
@@ -175,13 +176,9 @@ static bool accept_and_respond(struct worker *w)
             return false;
         if (first)
             worker_publish(w, fd);
-        bool good = receive_all(n, fd, w->buf, p->request) == 1 &&
+        bool good = worker_hold(w, fd) && receive_all(n, fd, w->buf, p->request) == 1 &&
                     net_send_all(n, fd, w->buf, p->response) == 0;
-        if (first) {
-            pthread_mutex_lock(&w->engine->mutex);
-            w->fd = -1;
-            pthread_mutex_unlock(&w->engine->mutex);
-        }
+        worker_hold(w, -1);
         first = false;
         n->ops->close(fd);
         if (good) /* one that its client gave up is the client's to report */
