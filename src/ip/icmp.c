@@ -122,6 +122,7 @@ void icmp_echo_reply(struct weir_stack *s, struct mbuf **mp, const struct ip_inf
     uint8_t raw[ICMP_HEADER_LEN];
 
     *mp = NULL;
+    m->m_pkt.csum_flags = 0; /* of the request */
     mbuf_copy_out(m, 0, sizeof(raw), raw);
     if (icmp_header_parse(raw, sizeof(raw), &h) != 0) {
         mbuf_free_chain(&m);

@@ -513,7 +513,7 @@ void netif_input(struct netif *nif, struct mbuf **mp)
      */
     if (m->m_pkt.csum_flags & CSUM_L4_PARTIAL)
         m->m_pkt.csum_flags |= CSUM_L4_VALID;
-    m->m_pkt.csum_flags &= CSUM_L4_VALID | CSUM_IP_VALID;
+    m->m_pkt.csum_flags &= CSUM_L4_PARTIAL | CSUM_L4_VALID | CSUM_IP_VALID;
     if (nif->caps & NETIF_CAP_LOOPBACK)
         m->m_flags |= M_LOOP;
     if (nif->caps & (NETIF_CAP_L3 | NETIF_CAP_LOOPBACK))

@@ -357,6 +357,13 @@ def test_capture():
                 assert fetch(host, "file") == sums["file"]
                 run("ping", "-c", "2", "-i", "0.05", "-s", "3000", host)
             socket.create_connection((WEIR4, PORT)).close()
+            for family, host in ((socket.AF_INET, WEIR4), (socket.AF_INET6, WEIR6)):
+                with socket.socket(family, socket.SOCK_DGRAM) as udp:  # quoted in an ICMP error
+                    udp.settimeout(10)
+                    udp.connect((host, 9))
+                    udp.send(b"x" * 100)
+                    with contextlib.suppress(ConnectionRefusedError):
+                        udp.recv(1)
         options = []
         for proto in ("ip", "tcp", "udp"):
             options += ["-o", f"{proto}.check_checksum:TRUE"]
