@@ -95,7 +95,14 @@ static void run_deferred(struct weir_stack *s, uint32_t list)
 /* Frames that the stack sent to itself. True when there were any. */
 static bool poll_loopback(struct weir_stack *s)
 {
-    return s->netifs && netif_poll(s->netifs, STACK_BURST) > 0;
+    return s->netifs && s->netifs->txq && netif_poll(s->netifs, STACK_BURST) > 0;
+}
+
+static void flush_links(struct weir_stack *s)
+{
+    for (struct netif *nif = s->netifs; nif; nif = nif->next)
+        if (nif->txq)
+            netif_flush(nif);
 }
 
 /* Timers, owed output and loopback until quiet. True when something is left. */
@@ -106,13 +113,11 @@ static bool settle(struct weir_stack *s)
         bool more = tcp_output_run(s);
         more |= poll_loopback(s);
         if (!more) {
-            for (struct netif *nif = s->netifs; nif; nif = nif->next)
-                netif_flush(nif);
+            flush_links(s);
             return false;
         }
     }
-    for (struct netif *nif = s->netifs; nif; nif = nif->next)
-        netif_flush(nif);
+    flush_links(s);
     return true;
 }
 
@@ -138,10 +143,25 @@ bool stack_step(struct weir_stack *s, uint64_t now_ns)
     return more;
 }
 
+/* Links that say so bring the answer to what was just sent. True when there were frames. */
+static bool poll_answers(struct weir_stack *s)
+{
+    bool any = false;
+
+    for (struct netif *nif = s->netifs ? s->netifs->next : NULL; nif; nif = nif->next)
+        if (nif->ops->hint && nif->ops->hint(nif->link) && netif_poll(nif, STACK_BURST) > 0)
+            any = true;
+    return any;
+}
+
 void stack_flush(struct weir_stack *s, uint64_t now_ns)
 {
     set_now(s, now_ns);
     settle(s);
+    if (poll_answers(s)) {
+        COUNT(s, stack_flush_polls);
+        settle(s);
+    }
 }
 
 uint64_t stack_next_deadline(const struct weir_stack *s)
@@ -186,6 +206,7 @@ void stack_leave(struct weir_stack *s)
 {
     struct kick kicks[NETIF_MAX];
     size_t n = take_kicks(s, kicks, 0);
+    COUNT(s, stack_entries);
     for (int round = 0;; round++) {
         STORE_RELAXED(&s->next_deadline, stack_next_deadline(s));
         if (round == STACK_LEAVE_ROUNDS) {

@@ -27,7 +27,8 @@ void stack_destroy(struct weir_stack *s);
  * was not drained). Cost: what there is to do. */
 bool stack_step(struct weir_stack *s, uint64_t now_ns);
 
-/* Run only deferred socket work and output (what a send() needs), without polling links. */
+/* Run only output (what a send() needs); of the links, poll those whose hint says that the answer
+ * is there. */
 void stack_flush(struct weir_stack *s, uint64_t now_ns);
 
 /* Release ownership the right way: retries while work was left, publishes next_deadline, then

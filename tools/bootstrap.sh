@@ -12,7 +12,7 @@ optional=""
 case "${1:-all}" in
 all | demo) ;;
 check)
-    optional="clang clang-format libclang-rt-14-dev curl iproute2 iputils-ping netcat-openbsd tshark
+    optional="clang clang-format libclang-rt-14-dev curl iproute2 iputils-ping ministat netcat-openbsd tshark
               wrk"
     ;;
 *)
@@ -47,7 +47,7 @@ elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
     sudo="sudo -n"
 elif [ -n "$need" ]; then
     echo "bootstrap: packages are missing. Install them as root, then try again:" >&2
-    echo "    apt-get install $need$want" >&2
+    echo "    apt-get update && apt-get install $need$want" >&2
     exit 1
 else
     echo "bootstrap: some tests will be skipped. To run them: apt-get install $want" >&2

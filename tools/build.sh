@@ -20,6 +20,19 @@ clang) dir=build-clang cc=clang options="" ;;
     ;;
 esac
 
+place=.
+[ ! -e $dir ] || place=$dir
+if [ ! -w $place ]; then
+    echo "build: no permission to write to $PWD/$dir: copy the sources to a place of your own" >&2
+    exit 1
+fi
+# A build directory knows where it was made: after a move it is of no use.
+info=$dir/meson-info/meson-info.json
+if [ -f $info ] && ! python3 -c 'import json, os, sys
+sys.exit(json.load(open(sys.argv[1]))["directories"]["source"] != os.getcwd())' $info; then
+    echo "build: the sources were elsewhere when $dir was made: making it anew" >&2
+    rm -rf $dir
+fi
 # shellcheck disable=SC2086
 [ -f $dir/build.ninja ] || CC=$cc meson setup $dir $options >&2
 exec ninja -C $dir

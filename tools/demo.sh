@@ -26,4 +26,4 @@ fi
 echo "   257 MiB, SHA-256 ${want%% *} on both sides"
 echo
 echo "2. Weir (two stacks, memory link) and the kernel (loopback), by turns, medians"
-exec python3 tools/demo.py "${DEMO_ROUNDS:-3}" "${DEMO_SECONDS:-2}"
+python3 tools/demo.py "${DEMO_ROUNDS:-3}" "${DEMO_SECONDS:-2}"

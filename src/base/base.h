@@ -20,8 +20,15 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 #define NELEM(a) (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+/* Both arguments are evaluated once, so these are no constant expressions. */
+#define MIN(a, b) PICK(<, a, b, __COUNTER__)
+#define MAX(a, b) PICK(>, a, b, __COUNTER__)
+#define PICK(op, a, b, n) PICK_NAMED(op, a, b, n)
+#define PICK_NAMED(op, a, b, n)                                                                    \
+    __extension__({                                                                                \
+        __typeof__(1 ? (a) : (b)) pick_a##n = (a), pick_b##n = (b);                                \
+        pick_a##n op pick_b##n ? pick_a##n : pick_b##n;                                            \
+    })
 #define CONTAINER_OF(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 #define NS_PER_US UINT64_C(1000)

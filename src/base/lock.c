@@ -4,12 +4,14 @@
  * A thread that finds the lock held spins for a short while, for the critical sections here are
  * tens of nanoseconds; then it marks the word "held with sleepers" and sleeps on it through the
  * port. Whoever gets the lock after having slept leaves that mark, for it cannot know whether
- * others sleep: at worst one wake-up finds nobody. */
+ * others sleep: at worst one wake-up finds nobody.
+ *
+ * That mark makes a release a read-modify-write. A brief lock has none: its release is a store, and
+ * whoever cannot get it by spinning looks again every BRIEF_LOOK_NS. */
 #include "lock.h"
 
 #define SPIN_LIMIT 100 /* looks, a pause each: about the cost of one futex round trip */
-
-enum { LOCK_FREE, LOCK_HELD, LOCK_SLEEPERS };
+#define BRIEF_LOOK_NS (50 * NS_PER_US)
 
 static _Atomic(const struct port *) lock_port;
 static _Atomic(struct lock_class *) lock_classes;
@@ -29,14 +31,8 @@ void lock_init(struct lock *l, struct lock_class *class)
     CHECK(class != NULL);
     lock_class_register(class);
     l->class = class;
+    l->brief = class->brief;
     atomic_init(&l->word, LOCK_FREE);
-}
-
-static bool lock_take(struct lock *l)
-{
-    uint32_t expected = LOCK_FREE;
-    return atomic_compare_exchange_strong_explicit(&l->word, &expected, LOCK_HELD,
-                                                   memory_order_acquire, memory_order_relaxed);
 }
 
 static bool lock_spin(struct lock *l)
@@ -49,7 +45,19 @@ static bool lock_spin(struct lock *l)
     return false;
 }
 
-static __attribute__((noinline)) void lock_acquire_slow(struct lock *l)
+/* The holder of a brief lock has lost its core, and will not wake anybody. */
+static void wait_for_brief(struct lock *l, const struct port *port)
+{
+    static _Atomic uint32_t never; /* a word that does not change */
+
+    while (!lock_spin(l)) {
+        struct port_wait w = {.addr = &never,
+                              .deadline_ns = port->now_ns(port->ctx) + BRIEF_LOOK_NS};
+        (void)port->wait(port->ctx, &w);
+    }
+}
+
+void lock_acquire_slow(struct lock *l)
 {
     struct lock_class *class = l->class;
     atomic_fetch_add_explicit(&class->contended, 1, memory_order_relaxed);
@@ -65,17 +73,15 @@ static __attribute__((noinline)) void lock_acquire_slow(struct lock *l)
         return;
     }
     atomic_fetch_add_explicit(&class->blocks, 1, memory_order_relaxed);
+    if (l->brief) {
+        wait_for_brief(l, port);
+        return;
+    }
     while (atomic_exchange_explicit(&l->word, LOCK_SLEEPERS, memory_order_acquire) != LOCK_FREE) {
         struct port_wait w = {
             .addr = &l->word, .expected = LOCK_SLEEPERS, .deadline_ns = TIME_NEVER};
         (void)port->wait(port->ctx, &w); /* a signal or a spurious wake-up: look again */
     }
-}
-
-void lock_acquire(struct lock *l) TS_NO_ANALYSIS
-{
-    if (unlikely(!lock_take(l)))
-        lock_acquire_slow(l);
 }
 
 bool lock_try(struct lock *l) TS_NO_ANALYSIS
@@ -86,7 +92,7 @@ bool lock_try(struct lock *l) TS_NO_ANALYSIS
     return false;
 }
 
-void lock_release(struct lock *l) TS_NO_ANALYSIS
+void lock_release_slow(struct lock *l)
 {
     uint32_t old = atomic_exchange_explicit(&l->word, LOCK_FREE, memory_order_release);
     CHECK(old != LOCK_FREE);

@@ -16,6 +16,9 @@ struct port_wait {
      * it sleeps. No ownership is held on entry. */
     struct weir_stack *const *stacks;
     size_t stack_count;
+    /* What is waited for will take longer than a thread takes to wake, and will wake it: spinning
+     * would only cost CPU time. */
+    bool idle;
 };
 
 struct port {
@@ -30,6 +33,8 @@ struct port {
     /* The stack has work or an earlier deadline than its thread knows: wake whoever runs it when
      * nobody drives it. Never blocks. */
     void (*kick)(void *ctx, struct weir_stack *stack);
+    /* Time of day, ns since 1970, for what is shown to people. NULL: now_ns will do. */
+    uint64_t (*wall_ns)(void *ctx);
 };
 
 #endif

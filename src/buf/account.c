@@ -29,10 +29,11 @@ struct account_node {
 };
 
 LOCK_CLASS(registry_class, "mbuf_registry");
-static struct lock registry_lock; /* of the two lists; the innermost lock */
+static struct lock registry_lock; /* of all of these; the innermost lock */
 static LIST_HEAD(, account_node)
 accounts = LIST_HEAD_INITIALIZER(accounts);
 static struct thread_cache *thread_caches;
+static uint32_t next_line;
 static _Atomic uint32_t thread_count; /* of that list */
 
 _Thread_local struct thread_cache *thread_cache;
@@ -72,6 +73,7 @@ struct mbuf_account *mbuf_account_create(int64_t limit_bytes)
     atomic_init(&n->account.refs, 1);
     atomic_init(&n->account.fail_after, -1);
     lock_acquire(&registry_lock);
+    n->account.line = next_line++ % CHARGE_LINES; /* those of a process that has few never meet */
     LIST_INSERT_HEAD(&accounts, n, link);
     lock_release(&registry_lock);
     return &n->account;
@@ -134,7 +136,7 @@ static void line_close(struct charge_line *l)
 
 static inline size_t line_index(const struct mbuf_account *acct)
 {
-    return (uintptr_t)acct / (2 * CACHE_LINE) % CHARGE_LINES;
+    return acct->line;
 }
 
 static inline struct charge_line *line_slot(struct thread_cache *t, const struct mbuf_account *acct)

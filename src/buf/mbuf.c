@@ -132,6 +132,8 @@ bool mbuf_ext_init(struct mbuf_ext *e, struct mbuf_account *acct, uint8_t *buf, 
     e->free = free_fn;
     e->account = acct;
     e->kind = POOL_MBUF; /* no kind of cluster */
+    atomic_init(&e->broken, 0);
+    e->intact = NULL;
     return true;
 }
 
@@ -273,6 +275,30 @@ uint32_t mbuf_trailing(const struct mbuf *m)
     return mbuf_storage(m) - (uint32_t)(m->m_data - mbuf_start(m)) - m->m_len;
 }
 
+bool mbuf_chain_broken(const struct mbuf *m)
+{
+    for (; m != NULL; m = m->m_next)
+        if (mbuf_broken(m))
+            return true;
+    return false;
+}
+
+bool mbuf_chain_intact(const struct mbuf *m)
+{
+    for (; m != NULL; m = m->m_next)
+        if (unlikely(!mbuf_intact(m)))
+            return false;
+    return true;
+}
+
+bool mbuf_chain_is_volatile(const struct mbuf *m)
+{
+    for (; m != NULL; m = m->m_next)
+        if (unlikely(m->m_flags & M_VOLATILE))
+            return true;
+    return false;
+}
+
 struct mbuf *mbuf_last(struct mbuf *m)
 {
     while (m->m_next != NULL)
@@ -333,6 +359,8 @@ static bool pull_into(struct mbuf *m, uint32_t n)
             return false;
         uint32_t k = MIN(n, next->m_len);
         memcpy(m->m_data + m->m_len, next->m_data, k);
+        if (unlikely(!mbuf_intact(next)))
+            return false;
         m->m_len += k;
         next->m_data += k;
         next->m_len -= k;
@@ -426,39 +454,54 @@ static struct mbuf *ref_one(struct mbuf_account *acct, const struct mbuf *m, uin
     if (unlikely(n == NULL))
         return NULL;
     n->m_len = len;
-    if (len <= MBUF_INLINE && (len <= 64 || !(m->m_flags & M_EXT))) {
+    if (len <= MBUF_INLINE && (len <= 64 || !(m->m_flags & M_EXT)) && !(m->m_flags & M_VOLATILE)) {
         memcpy(n->m_dat, m->m_data + off, len);
     } else {
         mbuf_ext_hold(m->m_ext);
-        n->m_flags = M_EXT | (m->m_flags & M_RDONLY);
+        n->m_flags = M_EXT | (m->m_flags & (M_RDONLY | M_VOLATILE));
         n->m_ext = m->m_ext;
         n->m_data = m->m_data + off;
     }
     return n;
 }
 
+/* For mbufs of a socket buffer, whose last one its producer goes on filling. */
+static inline uint32_t shared_len(const struct mbuf *m)
+{
+    return __atomic_load_n(&m->m_len, __ATOMIC_RELAXED);
+}
+
+static inline const struct mbuf *shared_next(const struct mbuf *m)
+{
+    return __atomic_load_n(&m->m_next, __ATOMIC_ACQUIRE);
+}
+
 struct mbuf *mbuf_ref(struct mbuf_account *acct, const struct mbuf *m, uint32_t off, uint32_t len)
 {
     struct mbuf *head = NULL, **tail = &head;
-    while (m != NULL && off >= m->m_len && !(len == 0 && off == m->m_len)) {
-        off -= m->m_len;
-        m = m->m_next;
+    while (m != NULL && off >= shared_len(m) && !(len == 0 && off == shared_len(m))) {
+        off -= shared_len(m);
+        m = shared_next(m);
     }
     if (len == 0)
         return m != NULL ? mbuf_get(acct) : NULL;
-    for (; len > 0; m = m->m_next, off = 0) {
+    while (true) {
         if (m == NULL)
             goto fail;
-        uint32_t n = MIN(len, m->m_len - off);
-        if (n == 0)
-            continue;
-        *tail = ref_one(acct, m, off, n);
-        if (*tail == NULL)
-            goto fail;
-        tail = &(*tail)->m_next;
-        len -= n;
+        uint32_t n = shared_len(m) - off;
+        n = MIN(len, n);
+        if (n > 0) {
+            *tail = ref_one(acct, m, off, n);
+            if (*tail == NULL)
+                goto fail;
+            tail = &(*tail)->m_next;
+            len -= n;
+        }
+        if (len == 0)
+            return head;
+        m = shared_next(m);
+        off = 0;
     }
-    return head;
 fail:
     mbuf_free_chain(&head);
     return NULL;
@@ -504,6 +547,39 @@ void mbuf_cat(struct mbuf *a, struct mbuf *b)
     mbuf_last(a)->m_next = b;
 }
 
+/* m's data in a new mbuf, which takes its place. 0, -ENOMEM, -EIO. */
+static int settle_one(struct mbuf **where)
+{
+    struct mbuf *m = *where;
+    struct mbuf *n = mbuf_get_size(m->m_account, m->m_len);
+    if (n == NULL)
+        return -ENOMEM;
+    memcpy(n->m_data, m->m_data, m->m_len);
+    n->m_len = m->m_len;
+    n->m_flags |= m->m_flags & (PACKET_FLAGS | M_EOR | M_OOB);
+    n->m_pkt = m->m_pkt;
+    n->m_next = m->m_next;
+    n->m_nextpkt = m->m_nextpkt;
+    *where = n;
+    bool intact = mbuf_intact(m);
+    (void)mbuf_free(m);
+    return intact ? 0 : -EIO;
+}
+
+int mbuf_settle(struct mbuf **mp)
+{
+    for (struct mbuf **where = mp; *where != NULL; where = &(*where)->m_next) {
+        if (likely(!((*where)->m_flags & M_VOLATILE)))
+            continue;
+        int error = (*where)->m_len > BIGCLUSTER_64K ? -ENOMEM : settle_one(where);
+        if (error) {
+            mbuf_free_chain(mp);
+            return error;
+        }
+    }
+    return 0;
+}
+
 struct mbuf *mbuf_dup_contiguous(struct mbuf_account *acct, const struct mbuf *m)
 {
     uint32_t len = mbuf_chain_len(m);
@@ -516,6 +592,10 @@ struct mbuf *mbuf_dup_contiguous(struct mbuf_account *acct, const struct mbuf *m
     d->m_data += headroom;
     d->m_len = len;
     mbuf_copy_out(m, 0, len, d->m_data);
+    if (unlikely(!mbuf_chain_intact(m))) {
+        mbuf_free_chain(&d);
+        return NULL;
+    }
     if (m->m_flags & M_PKTHDR)
         d->m_pkt = m->m_pkt;
     d->m_flags |= m->m_flags & PACKET_FLAGS;
@@ -525,17 +605,19 @@ struct mbuf *mbuf_dup_contiguous(struct mbuf_account *acct, const struct mbuf *m
 void mbuf_copy_out(const struct mbuf *m, uint32_t off, uint32_t len, void *dst)
 {
     uint8_t *d = dst;
-    for (; len > 0; m = m->m_next) {
+    while (len > 0) {
         CHECK(m != NULL);
-        if (off >= m->m_len) {
-            off -= m->m_len;
+        uint32_t have = shared_len(m);
+        if (off >= have) {
+            off -= have;
+            m = shared_next(m);
             continue;
         }
-        uint32_t n = MIN(len, m->m_len - off);
+        uint32_t n = MIN(len, have - off);
         memcpy(d, m->m_data + off, n);
         d += n;
         len -= n;
-        off = 0;
+        off += n;
     }
 }
 

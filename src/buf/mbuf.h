@@ -21,9 +21,12 @@
 #define M_TAIL                                                                                     \
     0x0008 /* may append into trailing space though the cluster is shared: set only on the         \
               mbuf that its creator fills, lost in every copy */
-#define M_EOR 0x0010     /* end of a record (datagram) */
-#define M_ADDR 0x0020    /* holds a struct sockaddr_storage in front of a datagram's data */
-#define M_OOB 0x0040     /* ends with a byte of urgent data */
+#define M_EOR 0x0010  /* end of a record (datagram) */
+#define M_ADDR 0x0020 /* holds a struct sockaddr_storage in front of a datagram's data */
+#define M_OOB 0x0040  /* ends with a byte of urgent data */
+#define M_VOLATILE                                                                                 \
+    0x0080 /* storage that may change or vanish under us (windows on files): who has read it asks  \
+              mbuf_intact afterwards */
 #define M_BCAST 0x0100   /* received as link-layer broadcast */
 #define M_MCAST 0x0200   /* received as link-layer multicast */
 #define M_LOOP 0x0400    /* came through the loopback interface */
@@ -80,6 +83,10 @@ struct mbuf_ext {
     void *ctx;
     struct mbuf_account *account; /* charged `size` + overhead; NULL: nobody */
     uint32_t kind;                /* private to the pools */
+    /* Of volatile storage alone (M_VOLATILE). broken: some of it has vanished. intact: whether
+     * [data, data+len) still is what it stands for; any thread. */
+    _Atomic uint32_t broken;
+    bool (*intact)(struct mbuf_ext *e, const uint8_t *data, uint32_t len);
 };
 
 /* Memory charged to one stack; outlives it until the last buffer comes home. With a limit of 64 MB
@@ -91,6 +98,7 @@ struct mbuf_account {
     _Atomic int64_t limit; /* bytes; allocation beyond it is refused and counted */
     _Atomic uint64_t denied;
     _Atomic uint32_t refs;
+    uint32_t line; /* (c) which of each thread's lines gathers what the thread does to it */
     /* Test hook: when n > 0, the n-th allocation from now is refused, once; 0 or negative: off. */
     _Atomic int64_t fail_after;
 };
@@ -159,6 +167,25 @@ uint32_t mbuf_trailing(const struct mbuf *m); /* writable bytes behind the data 
 bool mbuf_is_writable(const struct mbuf *m);
 struct mbuf *mbuf_last(struct mbuf *m);
 
+/* What was read of m's data is what was to be read. Asked after a copy of them, before the copy is
+ * believed: the storage of M_VOLATILE data (a window on a file that somebody cuts) may have become
+ * zeros meanwhile. Costs nothing for others. */
+static inline bool mbuf_intact(const struct mbuf *m)
+{
+    if (likely(!(m->m_flags & M_VOLATILE)))
+        return true;
+    return m->m_ext->intact(m->m_ext, m->m_data, m->m_len);
+}
+/* Some of its storage is known to have vanished: a look at a flag, while mbuf_intact looks at what
+ * was read. */
+static inline bool mbuf_broken(const struct mbuf *m)
+{
+    return unlikely(m->m_flags & M_VOLATILE) && LOAD_RELAXED(&m->m_ext->broken);
+}
+bool mbuf_chain_broken(const struct mbuf *m);
+bool mbuf_chain_intact(const struct mbuf *m);
+bool mbuf_chain_is_volatile(const struct mbuf *m); /* any of it */
+
 /* --- changing; lengths in m_pkt are kept right where the head has M_PKTHDR --- */
 /* Make room for n bytes in front: uses leading space or prepends an mbuf (n <= MBUF_INLINE).
  * m_pkt's offsets (csum_start) are the caller's to adjust. NULL (chain freed) on failure. */
@@ -179,6 +206,10 @@ struct mbuf *mbuf_split(struct mbuf *m, uint32_t n) NODISCARD;
 /* Append b's chain to a's (both owned by the caller; b consumed, what it says about its packet is
  * lost). */
 void mbuf_cat(struct mbuf *a, struct mbuf *b);
+/* Copy the M_VOLATILE data of a packet into storage of its own, for those who must read them twice
+ * and find the same (a checksum in front of them). 0; -ENOMEM, or -EIO when they have vanished:
+ * then the chain is freed and *m NULL. */
+int mbuf_settle(struct mbuf **m) NODISCARD;
 /* A private contiguous copy of the whole packet in one mbuf (<= 64 KB). NULL: no memory. */
 struct mbuf *mbuf_dup_contiguous(struct mbuf_account *acct, const struct mbuf *m) NODISCARD;
 void mbuf_copy_out(const struct mbuf *m, uint32_t off, uint32_t len,

@@ -1,10 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Socket buffers.
  *
- * sb_cc and sb_mem always equal the sums over the chain: every change of an mbuf's length goes with
- * a change of both. mbufs of a stream are never empty. The cursor is an mbuf of the stream with the
- * offset of its first byte; it moves forward with sequential references, back to the front with
- * others, and is dropped with its mbuf. */
+ * How a stream works. It is a chain with one producer, who knows the last mbuf (sb_tail), and one
+ * consumer, who knows the first (sb_mb) and how much of it has left (sb_off). Each counts what it
+ * did (sb_in, sb_out), and what is in the buffer is the difference: nobody writes what the other
+ * writes. The producer links with a release store, then publishes sb_in; the consumer looks at
+ * nothing beyond the sb_in that it read.
+ *
+ * - The producer fills the last mbuf's trailing space, so the consumer changes neither the data
+ *   pointer nor the length of an mbuf, and asks for the link before the length: an mbuf that has a
+ *   successor does not grow any more.
+ * - While it appends, sb_tail is BUSY. The consumer frees what has a successor; the last mbuf it
+ *   frees only after it replaced sb_tail by NULL with a compare-and-swap, which fails while the
+ *   producer appends: then the mbuf stays until next time.
+ * - It may have grown between the look at its length and the swap. Then the consumer keeps it
+ *   (sb_split): it is the end of a chain now, to which nothing is linked.
+ * - A producer that finds NULL begins a chain in sb_first. The consumer takes it from there when it
+ *   has nothing else, and sb_in tells of more.
+ *
+ * With net.inet.tcp.soreceive_stream 0 and 1 both do all this under sb_lock, which then is as
+ * needless as it is instructive: the structure is the same, so the mode may change at any time.
+ *
+ * sb_in - sb_out and sb_mem_in - sb_mem_out are exact while neither works: every change of an
+ * mbuf's length goes with one of both sums; what an mbuf costs is counted out when it is freed.
+ * mbufs of a stream are never empty. The cursor is an mbuf of the stream with the position of its
+ * first byte; it moves forward with sequential references, back to the front with others, and is
+ * dropped with its mbuf. */
 #include "sockbuf.h"
 
 #include "pool.h"
@@ -14,6 +35,8 @@
 #define COMPRESS_MAX 512
 /* And into a cluster of its own size if it holds a cluster that is bigger by far. */
 #define COPY_OUT_MAX 1024
+/* sb_tail while the producer appends. */
+#define BUSY ((struct mbuf *)1)
 
 void sockbuf_init(struct sockbuf *sb, struct lock_class *lc, uint32_t hiwat)
 {
@@ -23,6 +46,11 @@ void sockbuf_init(struct sockbuf *sb, struct lock_class *lc, uint32_t hiwat)
     sockbuf_reserve(sb, hiwat);
 }
 
+void sockbuf_set_mode(struct sockbuf *sb, const _Atomic int64_t *mode)
+{
+    sb->sb_mode = mode;
+}
+
 void sockbuf_reserve(struct sockbuf *sb, uint32_t hiwat)
 {
     uint64_t memmax = (uint64_t)hiwat * MEM_EFFICIENCY;
@@ -30,36 +58,50 @@ void sockbuf_reserve(struct sockbuf *sb, uint32_t hiwat)
     STORE_RELAXED(&sb->sb_memmax, (uint32_t)MIN(memmax, (uint64_t)INT32_MAX));
 }
 
+uint32_t sockbuf_mem(const struct sockbuf *sb)
+{
+    uint32_t out = atomic_load_explicit(&sb->sb_mem_out, memory_order_acquire);
+    uint32_t mem = atomic_load_explicit(&sb->sb_mem_in, memory_order_acquire) - out;
+    const struct sockbuf_lent *lent = atomic_load_explicit(&sb->sb_lent, memory_order_acquire);
+    return unlikely(lent != NULL) ? mem + LOAD_RELAXED(&lent->mem) : mem;
+}
+
 uint32_t sockbuf_space(const struct sockbuf *sb)
 {
-    uint32_t cc = LOAD_RELAXED(&sb->sb_cc), mem = LOAD_RELAXED(&sb->sb_mem);
+    uint32_t cc = sockbuf_used(sb), mem = sockbuf_mem(sb);
     uint32_t hiwat = LOAD_RELAXED(&sb->sb_hiwat), memmax = LOAD_RELAXED(&sb->sb_memmax);
     if (cc >= hiwat || mem >= memmax)
         return 0;
     return MIN(hiwat - cc, memmax - mem);
 }
 
-/* Written under the lock only, so no read-modify-write; release pairs with sockbuf_used. */
-static void account_locked(struct sockbuf *sb, int64_t bytes, int64_t mem)
+/* Sums have one writer, so no read-modify-write. The bytes come last: they publish the rest. */
+static void count_in(struct sockbuf *sb, uint32_t bytes, uint32_t mem)
 {
-    uint32_t cc = LOAD_RELAXED(&sb->sb_cc) + (uint32_t)bytes;
-    STORE_RELAXED(&sb->sb_mem, LOAD_RELAXED(&sb->sb_mem) + (uint32_t)mem);
-    atomic_store_explicit(&sb->sb_cc, cc, memory_order_release);
+    STORE_RELAXED(&sb->sb_mem_in, LOAD_RELAXED(&sb->sb_mem_in) + mem);
+    atomic_store_explicit(&sb->sb_in, LOAD_RELAXED(&sb->sb_in) + bytes, memory_order_release);
 }
 
-/* --- the stream --- */
-
-/* Copy m's bytes behind the tail if they are few and fit there. */
-static bool compress_into_tail(struct sockbuf *sb, const struct mbuf *m)
+static void count_out(struct sockbuf *sb, uint32_t bytes, uint32_t mem)
 {
-    struct mbuf *t = sb->sb_tail;
+    STORE_RELAXED(&sb->sb_mem_out, LOAD_RELAXED(&sb->sb_mem_out) + mem);
+    atomic_store_explicit(&sb->sb_out, LOAD_RELAXED(&sb->sb_out) + bytes, memory_order_release);
+}
+
+/* --- streams: the producer --- */
+
+/* Copy m's bytes behind the tail t if they are few and fit there. *mem (may be NULL) grows by what
+ * t costs more. */
+static bool compress_into_tail(struct mbuf *t, const struct mbuf *m, uint32_t *mem)
+{
     if (t == NULL || m->m_len > COMPRESS_MAX || mbuf_trailing(t) < m->m_len ||
-        (t->m_flags ^ m->m_flags) & M_OOB)
+        (t->m_flags ^ m->m_flags) & M_OOB || m->m_flags & M_VOLATILE)
         return false;
     uint32_t before = mbuf_mem(t);
     memcpy(t->m_data + t->m_len, m->m_data, m->m_len);
-    t->m_len += m->m_len;
-    account_locked(sb, m->m_len, (int64_t)mbuf_mem(t) - before);
+    __atomic_store_n(&t->m_len, t->m_len + m->m_len, __ATOMIC_RELAXED);
+    if (mem != NULL)
+        *mem += mbuf_mem(t) - before;
     return true;
 }
 
@@ -67,7 +109,7 @@ static bool compress_into_tail(struct sockbuf *sb, const struct mbuf *m)
  * mbuf to append, m itself if it may stay or there is no memory. */
 static struct mbuf *copy_out_of_cluster(struct mbuf *m)
 {
-    if (!(m->m_flags & M_EXT))
+    if (!(m->m_flags & M_EXT) || m->m_flags & M_VOLATILE)
         return m;
     uint32_t limit = m->m_ext->size > CLUSTER_SIZE ? COPY_OUT_MAX : (uint32_t)MBUF_INLINE;
     if (m->m_len > limit || m->m_ext->size < CLUSTER_SIZE)
@@ -81,131 +123,261 @@ static struct mbuf *copy_out_of_cluster(struct mbuf *m)
     return n;
 }
 
-static void append_one_locked(struct sockbuf *sb, struct mbuf *m)
+/* What is appended at once. */
+struct batch {
+    struct mbuf *head, *last; /* linked; the head is as it came */
+    struct mbuf *done;        /* to be freed */
+    uint32_t bytes;
+    uint32_t mem; /* of all behind the head */
+};
+
+static void set_aside(struct batch *b, struct mbuf *m)
 {
-    m->m_next = NULL;
-    m->m_nextpkt = NULL;
-    m->m_flags &= (uint16_t)~M_PKTHDR;
-    if (sb->sb_tail != NULL)
-        sb->sb_tail->m_next = m;
-    else
-        sb->sb_mb = sb->sb_lastrec = m;
-    sb->sb_tail = m;
-    account_locked(sb, m->m_len, mbuf_mem(m));
+    m->m_next = b->done;
+    b->done = m;
+}
+
+static void batch_add(struct batch *b, struct mbuf *m)
+{
+    uint32_t len = m->m_len;
+    struct mbuf *keep = NULL;
+    if (b->head == NULL && len > 0)
+        keep = m;
+    else if (len > 0 && !compress_into_tail(b->last, m, b->last == b->head ? NULL : &b->mem))
+        keep = copy_out_of_cluster(m);
+    if (keep != m)
+        set_aside(b, m);
+    b->bytes += len;
+    if (keep == NULL)
+        return;
+    keep->m_next = NULL;
+    keep->m_nextpkt = NULL;
+    keep->m_flags &= (uint16_t)~M_PKTHDR;
+    if (b->head == NULL) {
+        b->head = keep;
+    } else {
+        b->last->m_next = keep;
+        b->mem += mbuf_mem(keep);
+    }
+    b->last = keep;
+}
+
+/* Whether the head goes into the tail, or needs storage of its own size, is seen here. */
+static void batch_append(struct sockbuf *sb, struct batch *b)
+{
+    /* Acquire: after a consumer that took the last mbuf away. */
+    struct mbuf *t = atomic_exchange_explicit(&sb->sb_tail, BUSY, memory_order_acquire);
+    struct mbuf *first = b->head, *rest = first->m_next;
+    uint32_t mem = b->mem;
+
+    if (compress_into_tail(t, first, &mem)) {
+        set_aside(b, first);
+        first = rest;
+    } else {
+        struct mbuf *keep = copy_out_of_cluster(first);
+        mem += mbuf_mem(keep);
+        if (keep != first) {
+            set_aside(b, first);
+            keep->m_next = rest;
+            b->last = rest != NULL ? b->last : keep;
+            first = keep;
+        }
+    }
+    if (first != NULL) {
+        if (likely(t != NULL))
+            __atomic_store_n(&t->m_next, first, __ATOMIC_RELEASE);
+        else
+            sb->sb_first = first;
+        t = b->last;
+    }
+    /* Before the bytes: so a consumer that sees them all finds a tail that it can take. */
+    atomic_store_explicit(&sb->sb_tail, t, memory_order_release);
+    count_in(sb, b->bytes, mem);
 }
 
 void sockbuf_append_stream(struct sockbuf *sb, struct mbuf **mp)
 {
-    struct mbuf *m = *mp, *done = NULL;
+    struct batch b = {0};
+
+    for (struct mbuf *m = *mp, *next; m != NULL; m = next) {
+        next = m->m_next;
+        batch_add(&b, m);
+    }
     *mp = NULL;
-    lock_acquire(&sb->sb_lock);
-    while (m != NULL) {
-        struct mbuf *next = m->m_next;
-        struct mbuf *keep = NULL;
-        if (m->m_len > 0 && !compress_into_tail(sb, m))
-            keep = copy_out_of_cluster(m);
-        if (keep != m) {
-            m->m_next = done;
-            done = m;
+    if (likely(b.head != NULL)) {
+        if (sockbuf_is_locked(sb)) {
+            lock_acquire(&sb->sb_lock);
+            batch_append(sb, &b);
+            lock_release(&sb->sb_lock);
+        } else {
+            batch_append(sb, &b);
         }
-        if (keep != NULL)
-            append_one_locked(sb, keep);
+    }
+    mbuf_free_chain(&b.done);
+}
+
+/* --- streams: the consumer --- */
+
+/* Go on with a chain that began while the buffer was empty. used: as sockbuf_used told. */
+static void join(struct sockbuf *sb, uint32_t used)
+{
+    struct mbuf *m = sb->sb_mb;
+    if (m == NULL) {
+        if (used == 0)
+            return;
+        sb->sb_mb = sb->sb_first;
+    } else {
+        if (!sb->sb_split || used <= m->m_len - sb->sb_off)
+            return;
+        m->m_next = sb->sb_first;
+        sb->sb_split = false;
+    }
+    sb->sb_first = NULL;
+}
+
+const struct mbuf *sockbuf_head(struct sockbuf *sb, uint32_t *off)
+{
+    if (unlikely(sb->sb_mb == NULL || sb->sb_split))
+        join(sb, sockbuf_used(sb));
+    *off = sb->sb_off;
+    return sb->sb_mb;
+}
+
+/* Make the last mbuf, of which `off` bytes have left, the consumer's alone. False: it is not the
+ * last, or holds more by now. */
+static bool take_last(struct sockbuf *sb, struct mbuf *m, uint32_t off)
+{
+    struct mbuf *expected = m;
+    if (sb->sb_split) {
+        sb->sb_split = false;
+        return true;
+    }
+    /* Release: sb_first was taken. Acquire: what the producer put into m. */
+    if (!atomic_compare_exchange_strong_explicit(&sb->sb_tail, &expected, NULL,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        return false;
+    sb->sb_split = m->m_len != off;
+    return !sb->sb_split;
+}
+
+void sockbuf_find(struct sockbuf *sb, uint32_t n, struct sockbuf_cut *c)
+{
+    struct mbuf *m = (struct mbuf *)(uintptr_t)sockbuf_head(sb, &c->off);
+    c->n = n;
+    c->mem = 0;
+    c->last = NULL;
+    while (m != NULL) {
+        struct mbuf *next = sockbuf_next(m); /* before the length */
+        uint32_t have = sockbuf_len(m) - c->off;
+        if (n < have || next == NULL)
+            break;
+        n -= have;
+        c->mem += mbuf_mem(m);
+        c->off = 0;
+        c->last = m;
         m = next;
     }
-    lock_release(&sb->sb_lock);
-    mbuf_free_chain(&done);
+    c->next = m;
+    c->off += n;
+    CHECK(m != NULL ? c->off <= sockbuf_len(m) : n == 0);
 }
 
-/* The cursor after n bytes in front went. */
-static void cursor_shift_locked(struct sockbuf *sb, uint32_t n)
+/* Make what was found the front, without telling the producer. */
+static struct mbuf *advance(struct sockbuf *sb, struct sockbuf_cut *c)
 {
-    sb->sb_cursor_off = n < sb->sb_cursor_off ? sb->sb_cursor_off - n : 0;
-}
-
-/* Unlink n bytes from the front; returns the mbufs that are done with, to be freed without the
- * lock. */
-static struct mbuf *drop_locked(struct sockbuf *sb, uint32_t n)
-{
-    struct mbuf *m = sb->sb_mb, *done = NULL, **tail = &done;
-    uint32_t left = n;
-    int64_t mem = 0;
-    while (left > 0) {
-        CHECK(m != NULL);
-        uint32_t before = mbuf_mem(m);
-        if (left < m->m_len) {
-            m->m_data += left;
-            m->m_len -= left;
-            mem += (int64_t)before - mbuf_mem(m);
-            break;
-        }
-        left -= m->m_len;
-        mem += before;
-        if (sb->sb_cursor == m)
-            sb->sb_cursor = NULL;
-        *tail = m;
-        tail = &m->m_next;
-        m = m->m_next;
+    struct mbuf *m = c->next, *done = NULL;
+    if (m != NULL && sockbuf_next(m) == NULL && c->off == sockbuf_len(m) &&
+        take_last(sb, m, c->off)) {
+        c->mem += mbuf_mem(m);
+        c->last = m;
+        c->next = NULL;
+        c->off = 0;
     }
-    *tail = NULL;
-    sb->sb_mb = sb->sb_lastrec = m;
-    if (m == NULL)
-        sb->sb_tail = NULL;
-    sb->sb_dropped += n;
-    cursor_shift_locked(sb, n);
-    account_locked(sb, -(int64_t)n, -mem);
+    if (c->last != NULL) {
+        done = sb->sb_mb;
+        c->last->m_next = NULL;
+    }
+    sb->sb_mb = c->next;
+    sb->sb_off = c->off;
+    /* The cursor's mbuf is gone if it begins in front of what is first now. */
+    uint32_t front = LOAD_RELAXED(&sb->sb_out) + c->n - c->off;
+    if (c->next == NULL || (int32_t)(sb->sb_cursor_at - front) < 0)
+        sb->sb_cursor = NULL;
     return done;
+}
+
+struct mbuf *sockbuf_cut(struct sockbuf *sb, struct sockbuf_cut *c)
+{
+    struct mbuf *done = advance(sb, c);
+    count_out(sb, c->n, c->mem);
+    return done;
+}
+
+struct mbuf *sockbuf_unlink(struct sockbuf *sb, uint32_t n)
+{
+    struct sockbuf_cut c;
+    sockbuf_find(sb, n, &c);
+    return sockbuf_cut(sb, &c);
 }
 
 void sockbuf_drop(struct sockbuf *sb, uint32_t n)
 {
+    struct mbuf *done;
     if (n == 0)
         return;
-    lock_acquire(&sb->sb_lock);
-    struct mbuf *done = drop_locked(sb, n);
-    lock_release(&sb->sb_lock);
+    if (sockbuf_is_locked(sb)) {
+        lock_acquire(&sb->sb_lock);
+        done = sockbuf_unlink(sb, n);
+        lock_release(&sb->sb_lock);
+    } else {
+        done = sockbuf_unlink(sb, n);
+    }
     mbuf_free_chain(&done);
 }
 
 void sockbuf_flush(struct sockbuf *sb)
 {
-    lock_acquire(&sb->sb_lock);
-    struct mbuf *done = drop_locked(sb, LOAD_RELAXED(&sb->sb_cc));
-    lock_release(&sb->sb_lock);
-    mbuf_free_chain(&done);
+    sockbuf_drop(sb, sockbuf_used(sb));
 }
 
 /* The mbuf that holds byte *off; *off becomes the offset in it. The cursor comes to stand there. */
-static struct mbuf *seek_locked(struct sockbuf *sb, uint32_t *off)
+static const struct mbuf *seek(struct sockbuf *sb, uint32_t *off)
 {
-    struct mbuf *m = sb->sb_cursor;
-    uint32_t at = sb->sb_cursor_off;
-    if (m == NULL || *off < at) {
-        m = sb->sb_mb;
-        at = 0;
+    uint32_t front, at = LOAD_RELAXED(&sb->sb_out) + *off;
+    struct mbuf *m = (struct mbuf *)(uintptr_t)sockbuf_head(sb, &front);
+    uint32_t first = at - *off - front;
+
+    if (m == NULL)
+        return NULL;
+    if (sb->sb_cursor != NULL && at - first >= sb->sb_cursor_at - first) {
+        m = sb->sb_cursor;
+        first = sb->sb_cursor_at;
     }
-    while (m != NULL && *off - at >= m->m_len && m->m_next != NULL) {
-        at += m->m_len;
-        m = m->m_next;
+    while (true) {
+        struct mbuf *next = sockbuf_next(m); /* before the length */
+        uint32_t len = sockbuf_len(m);
+        if (at - first < len || next == NULL)
+            break;
+        first += len;
+        m = next;
     }
     sb->sb_cursor = m;
-    sb->sb_cursor_off = at;
-    *off -= at;
+    sb->sb_cursor_at = first;
+    *off = at - first;
     return m;
 }
 
 struct mbuf *sockbuf_ref(struct sockbuf *sb, struct mbuf_account *acct, uint32_t off, uint32_t len)
 {
-    lock_acquire(&sb->sb_lock);
-    CHECK((uint64_t)off + len <= LOAD_RELAXED(&sb->sb_cc));
+    CHECK((uint64_t)off + len <= sockbuf_used(sb));
     uint32_t in = off;
-    const struct mbuf *m = seek_locked(sb, &in);
+    const struct mbuf *m = seek(sb, &in);
     struct mbuf *r = m != NULL ? mbuf_ref(acct, m, in, len) : NULL;
     /* The next reference most likely starts where this one ends. */
-    if (r != NULL) {
+    if (likely(r != NULL)) {
         in = off + len;
-        (void)seek_locked(sb, &in);
+        (void)seek(sb, &in);
     }
-    lock_release(&sb->sb_lock);
     return r;
 }
 
@@ -213,14 +385,155 @@ void sockbuf_copy_out(struct sockbuf *sb, uint32_t off, uint32_t len, void *dst)
 {
     if (len == 0)
         return;
-    lock_acquire(&sb->sb_lock);
-    CHECK((uint64_t)off + len <= LOAD_RELAXED(&sb->sb_cc));
+    CHECK((uint64_t)off + len <= sockbuf_used(sb));
     uint32_t in = off;
-    const struct mbuf *m = seek_locked(sb, &in);
+    const struct mbuf *m = seek(sb, &in);
     mbuf_copy_out(m, in, len, dst);
     in = off + len;
-    (void)seek_locked(sb, &in);
-    lock_release(&sb->sb_lock);
+    (void)seek(sb, &in);
+}
+
+/* --- streams: lending --- */
+
+/* It lives in an mbuf, whose memory outlives socket and stack. */
+static struct sockbuf_lent *lent_of(struct sockbuf *sb, struct mbuf_account *acct)
+{
+    struct sockbuf_lent *lent = LOAD_RELAXED(&sb->sb_lent);
+    if (likely(lent != NULL))
+        return lent;
+    struct mbuf *m = mbuf_get(acct);
+    if (m == NULL)
+        return NULL;
+    _Static_assert(sizeof(*lent) <= MBUF_INLINE, "fits into an mbuf");
+    lent = (struct sockbuf_lent *)(void *)m->m_dat;
+    atomic_init(&lent->refs, 1);
+    atomic_init(&lent->mem, 0);
+    atomic_store_explicit(&sb->sb_lent, lent, memory_order_release);
+    return lent;
+}
+
+static void lent_drop(struct sockbuf_lent *lent)
+{
+    if (atomic_fetch_sub_explicit(&lent->refs, 1, memory_order_acq_rel) == 1)
+        (void)mbuf_free(CONTAINER_OF(lent, struct mbuf, m_dat));
+}
+
+/* Of the first n bytes, those that `pieces` mbufs hold, as long as nobody can cut them. */
+static uint32_t reach(struct sockbuf *sb, uint32_t n, int pieces)
+{
+    uint32_t off, sum = 0;
+    const struct mbuf *m = sockbuf_head(sb, &off);
+    while (true) {
+        uint32_t have = sockbuf_len(m) - off;
+        if (m->m_flags & M_VOLATILE && have > 0)
+            return sum;
+        pieces -= have > 0; /* of the first one all may have left */
+        sum += MIN(have, n - sum);
+        if (sum == n || pieces == 0)
+            return sum;
+        m = sockbuf_next(m);
+        off = 0;
+    }
+}
+
+/* What was taken of the mbuf that is first now, but stays in the chain; *n shrinks if there is no
+ * memory for it, and the bytes stay. */
+static struct mbuf *share_front(struct sockbuf *sb, struct mbuf_account *acct, uint32_t from,
+                                uint32_t *n)
+{
+    uint32_t len = sb->sb_off - from;
+    if (sb->sb_mb == NULL || len == 0)
+        return NULL;
+    struct mbuf *m = mbuf_ref(acct, sb->sb_mb, from, len);
+    if (m == NULL) {
+        sb->sb_off = from;
+        *n -= len;
+    }
+    return m;
+}
+
+/* Take n bytes as they are; *mem: what is freed of the buffer by that. */
+static struct mbuf *take_front(struct sockbuf *sb, struct mbuf_account *acct, uint32_t *n,
+                               uint32_t *mem)
+{
+    struct sockbuf_cut c;
+    uint32_t off = sb->sb_off;
+    sockbuf_find(sb, *n, &c);
+    struct mbuf *taken = advance(sb, &c), **tail = &taken;
+    *mem = c.mem;
+    if (taken != NULL) {
+        taken->m_data += off;
+        taken->m_len -= off;
+        if (taken->m_len == 0)
+            taken = mbuf_free(taken);
+        off = 0;
+    }
+    while (*tail != NULL)
+        tail = &(*tail)->m_next;
+    *tail = share_front(sb, acct, off, n);
+    return taken;
+}
+
+/* A copy of the volatile bytes in front. */
+static int copy_front(struct sockbuf *sb, struct mbuf_account *acct, uint32_t *n, uint32_t *mem,
+                      struct mbuf **copy)
+{
+    uint32_t off;
+    const struct mbuf *m = sockbuf_head(sb, &off);
+    while (sockbuf_len(m) == off) {
+        m = sockbuf_next(m);
+        off = 0;
+    }
+    *n = MIN(*n, MIN(sockbuf_len(m) - off, (uint32_t)BIGCLUSTER_64K));
+    struct mbuf *c = mbuf_get_size(acct, *n);
+    if (c == NULL)
+        return -ENOBUFS;
+    memcpy(c->m_data, m->m_data + off, *n);
+    c->m_len = *n;
+    if (!mbuf_intact(m)) {
+        (void)mbuf_free(c);
+        return -EIO;
+    }
+    struct sockbuf_cut cut;
+    sockbuf_find(sb, *n, &cut);
+    struct mbuf *done = advance(sb, &cut);
+    *mem = cut.mem;
+    mbuf_free_chain(&done);
+    *copy = c;
+    return 0;
+}
+
+int sockbuf_lend(struct sockbuf *sb, struct mbuf_account *acct, uint32_t n, int pieces,
+                 struct mbuf **chain, struct sockbuf_lent **from)
+{
+    struct sockbuf_lent *lent = *from = lent_of(sb, acct);
+    uint32_t plain = reach(sb, n, pieces), mem = 0, lent_mem = 0, count = 0;
+    int error = 0;
+
+    *chain = NULL;
+    if (lent == NULL)
+        return -ENOBUFS;
+    if (likely(plain > 0)) {
+        n = plain;
+        *chain = take_front(sb, acct, &n, &mem);
+    } else {
+        error = copy_front(sb, acct, &n, &mem, chain);
+    }
+    if (*chain == NULL)
+        return error ? error : -ENOBUFS;
+    for (const struct mbuf *m = *chain; m != NULL; m = m->m_next, count++)
+        lent_mem += mbuf_mem(m);
+    atomic_fetch_add_explicit(&lent->refs, count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lent->mem, lent_mem, memory_order_relaxed);
+    count_out(sb, n, mem);
+    return 0;
+}
+
+void sockbuf_give_back(struct sockbuf_lent *from, struct mbuf *m)
+{
+    atomic_fetch_sub_explicit(&from->mem, mbuf_mem(m), memory_order_release);
+    (void)mbuf_free(m);
+    lent_drop(from);
 }
 
 /* --- records --- */
@@ -283,7 +596,7 @@ bool sockbuf_append_record(struct sockbuf *sb, struct mbuf_account *acct, const 
     last->m_flags |= M_EOR;
     rec->m_nextpkt = NULL;
     lock_acquire(&sb->sb_lock);
-    uint64_t total = (uint64_t)mem + LOAD_RELAXED(&sb->sb_mem);
+    uint64_t total = (uint64_t)mem + sockbuf_mem(sb);
     bool fits = len <= sockbuf_space(sb) && total <= LOAD_RELAXED(&sb->sb_memmax);
     if (fits) {
         if (sb->sb_lastrec != NULL)
@@ -291,8 +604,8 @@ bool sockbuf_append_record(struct sockbuf *sb, struct mbuf_account *acct, const 
         else
             sb->sb_mb = rec;
         sb->sb_lastrec = rec;
-        sb->sb_tail = last;
-        account_locked(sb, len, mem);
+        STORE_RELAXED(&sb->sb_tail, last);
+        count_in(sb, len, mem);
     }
     lock_release(&sb->sb_lock);
     if (!fits)
@@ -306,10 +619,12 @@ struct mbuf *sockbuf_take_record(struct sockbuf *sb)
     struct mbuf *rec = sb->sb_mb;
     if (rec != NULL) {
         sb->sb_mb = rec->m_nextpkt;
-        if (sb->sb_mb == NULL)
-            sb->sb_lastrec = sb->sb_tail = NULL;
+        if (sb->sb_mb == NULL) {
+            sb->sb_lastrec = NULL;
+            STORE_RELAXED(&sb->sb_tail, NULL);
+        }
         rec->m_nextpkt = NULL;
-        account_locked(sb, -(int64_t)record_len(rec), -(int64_t)mbuf_chain_mem(rec));
+        count_out(sb, record_len(rec), mbuf_chain_mem(rec));
     }
     lock_release(&sb->sb_lock);
     return rec;
@@ -317,16 +632,21 @@ struct mbuf *sockbuf_take_record(struct sockbuf *sb)
 
 void sockbuf_fini(struct sockbuf *sb)
 {
-    lock_acquire(&sb->sb_lock);
+    struct sockbuf_lent *lent = LOAD_RELAXED(&sb->sb_lent);
     struct mbuf *rec = sb->sb_mb;
-    sb->sb_mb = sb->sb_tail = sb->sb_lastrec = sb->sb_cursor = NULL;
-    sb->sb_cursor_off = 0;
-    STORE_RELAXED(&sb->sb_cc, 0);
-    STORE_RELAXED(&sb->sb_mem, 0);
-    lock_release(&sb->sb_lock);
+    mbuf_free_chain(&sb->sb_first);
     while (rec != NULL) {
         struct mbuf *next = rec->m_nextpkt;
         mbuf_free_chain(&rec);
         rec = next;
     }
+    if (lent != NULL)
+        lent_drop(lent);
+    sb->sb_mb = sb->sb_lastrec = sb->sb_cursor = NULL;
+    sb->sb_off = 0;
+    sb->sb_split = false;
+    STORE_RELAXED(&sb->sb_lent, NULL);
+    STORE_RELAXED(&sb->sb_tail, NULL);
+    STORE_RELAXED(&sb->sb_out, LOAD_RELAXED(&sb->sb_in));
+    STORE_RELAXED(&sb->sb_mem_out, LOAD_RELAXED(&sb->sb_mem_in));
 }

@@ -11,6 +11,9 @@
 static const struct command commands[] = {
     {"bench", "measure throughput, latency and CPU time, on Weir or on the kernel", cmd_bench},
     {"server", "be the other end of bench for another process or host", cmd_server},
+    {"ab", "run two settings by turns and compare them with confidence", cmd_ab},
+    {"repro", "repeat the reports' experiments and judge their claims", cmd_repro},
+    {"ministat", "summarise numbers and compare samples", cmd_ministat},
     {"nc", "join standard input and output to a TCP connection", cmd_nc},
     {"serve", "serve the files of a directory over HTTP", cmd_serve},
     {"copy", "copy a file through two Weir stacks in this process", cmd_copy},

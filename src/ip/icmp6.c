@@ -88,7 +88,7 @@ static const struct {
     [ICMP6_UNREACH_REJECT] = {ICMP_KIND_UNREACH_ADMIN, EACCES, false},
 };
 
-static bool classify6(const struct icmp_header *h, struct icmp_error *e)
+static bool classify6(struct weir_stack *s, const struct icmp_header *h, struct icmp_error *e)
 {
     switch (h->type) {
     case ICMP6_UNREACH:
@@ -102,7 +102,8 @@ static bool classify6(const struct icmp_header *h, struct icmp_error *e)
         e->kind = ICMP_KIND_TOOBIG;
         e->error = EMSGSIZE;
         e->mtu = h->rest;
-        return h->rest >= IPV6_MIN_MTU; /* RFC 8201 4: a smaller one is no reason to do anything */
+        /* RFC 8201 4: a smaller one is no reason to do anything. */
+        return h->rest >= IPV6_MIN_MTU || KNOB(s, tcp_freebsd_wire);
     case ICMP6_TIME_EXCEEDED:
         e->kind = ICMP_KIND_TIME_EXCEEDED;
         e->error = EHOSTUNREACH;
@@ -162,7 +163,7 @@ static void error_input(struct weir_stack *s, const struct mbuf *m, const struct
         e.flow.faddr.scope = info->netif->index;
     if (!ipaddr_equal(&e.flow.laddr, &info->dst) || !ip_is_local(s, &e.flow.laddr))
         goto bad;
-    if (!classify6(h, &e)) {
+    if (!classify6(s, h, &e)) {
         COUNT(s, icmp_rx_ignored);
         return;
     }

@@ -28,9 +28,14 @@ uint16_t ip_id_new(struct weir_stack *s)
 }
 
 /* Complete the transport checksum in software. m_data at the IP header or the transport's,
- * csum_start accordingly. */
-static void csum_complete(struct mbuf *m, uint8_t proto)
+ * csum_start accordingly. Data that may change meanwhile are copied first. 0, or a negative errno
+ * with the packet freed. */
+static int csum_complete(struct mbuf **mp, uint8_t proto)
 {
+    int error = unlikely(mbuf_chain_is_volatile(*mp)) ? mbuf_settle(mp) : 0;
+    if (error)
+        return error == -ENOMEM ? -ENOBUFS : error;
+    struct mbuf *m = *mp;
     struct mbuf_pkt *pkt = &m->m_pkt;
     uint64_t sum = checksum_mbuf(m, pkt->csum_start, pkt->len - pkt->csum_start, 0);
     uint16_t folded = (uint16_t)~checksum_fold(sum);
@@ -39,6 +44,7 @@ static void csum_complete(struct mbuf *m, uint8_t proto)
         folded = 0xffff;
     mbuf_copy_in(m, (uint32_t)pkt->csum_start + pkt->csum_offset, sizeof(folded), &folded);
     pkt->csum_flags &= (uint16_t)~CSUM_L4_PARTIAL;
+    return 0;
 }
 
 /* Where a packet stands in its datagram. */
@@ -177,9 +183,8 @@ static int output_toobig(struct weir_stack *s, struct mbuf *m, const struct ip_o
         mbuf_free_chain(&m);
         return -EMSGSIZE;
     }
-    if (m->m_pkt.csum_flags & CSUM_L4_PARTIAL)
-        csum_complete(m, a->proto);
-    return fragment_output(s, m, a, r);
+    int error = m->m_pkt.csum_flags & CSUM_L4_PARTIAL ? csum_complete(&m, a->proto) : 0;
+    return error ? error : fragment_output(s, m, a, r);
 }
 
 static bool link_takes_superframe(const struct route *r, const struct mbuf *m)
@@ -215,8 +220,11 @@ int ip_output(struct weir_stack *s, struct mbuf **mp, const struct ip_output_arg
     if (m->m_pkt.tso_segsz != 0 ? unlikely(!link_takes_superframe(r, m))
                                 : unlikely(m->m_pkt.len + header > r->mtu))
         return output_toobig(s, m, a, r);
-    if ((m->m_pkt.csum_flags & CSUM_L4_PARTIAL) && !(r->netif->caps & NETIF_CAP_CSUM_TX))
-        csum_complete(m, a->proto);
+    if ((m->m_pkt.csum_flags & CSUM_L4_PARTIAL) && !(r->netif->caps & NETIF_CAP_CSUM_TX)) {
+        error = csum_complete(&m, a->proto);
+        if (unlikely(error))
+            return error;
+    }
     /* A packet that cannot be fragmented needs no id (RFC 6864 4.1): a constant tells nothing. */
     if (v4)
         m = prepend4(s, m, a, &(struct position){.id = a->df ? 0 : ip_id_new(s)});

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Interfaces: attaching links, Ethernet framing, the transmit queue, addresses. */
 #include "ip_var.h"
+#include "lro.h"
 #include "wire/icmp.h"
 #include "wire/wire.h"
 
@@ -543,7 +544,7 @@ static size_t loopback_poll(struct netif *nif, size_t max)
 size_t netif_poll(struct netif *nif, size_t max)
 {
     struct mbuf *burst[NETIF_BURST];
-    size_t done = 0, n, i, ask;
+    size_t done = 0, n, left, i, ask;
 
     if (nif->caps & NETIF_CAP_LOOPBACK)
         return loopback_poll(nif, max);
@@ -553,8 +554,9 @@ size_t netif_poll(struct netif *nif, size_t max)
         ask = MIN(max - done, (size_t)NETIF_BURST);
         n = nif->ops->rx(nif->link, burst, ask, nif->stack->now);
         CHECK(n <= ask);
-        for (i = 0; i < n; i++) {
-            if (i + 1 < n)
+        left = n > 1 && KNOB(nif->stack, tcp_lro) ? lro_merge(nif, burst, n) : n;
+        for (i = 0; i < left; i++) {
+            if (i + 1 < left)
                 __builtin_prefetch(burst[i + 1]->m_data);
             netif_input(nif, &burst[i]);
         }

@@ -34,6 +34,12 @@ struct netif_ops {
     int (*fd)(void *link);
     /* True when frames are waiting: asked by a driver that is about to sleep. */
     bool (*pending)(void *link);
+    /* True when the answer to what was sent is likely to wait; a look at memory. Asked after a
+     * socket call has sent, so that its thread takes it without another being woken. May be NULL.
+     */
+    bool (*hint)(void *link);
+    bool pending_is_cheap; /* a look at memory: asked by spinning drivers, of links with fd too */
+    bool deadlines_are_exact;  /* next_deadline must not be missed by a millisecond (emulation) */
     void (*close)(void *link); /* frees the link */
 };
 

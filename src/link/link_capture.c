@@ -18,6 +18,7 @@ struct capture {
     struct link_end inner;
     pcap_t *pcap;
     pcap_dumper_t *dumper; /* NULL once the file cannot be written */
+    char path[256];        /* to be named then */
     uint32_t snaplen;
     int64_t epoch_offset_ns;
     uint64_t flush_ns;
@@ -27,6 +28,16 @@ struct capture {
     uint8_t frame[CAPTURE_FRAME_MAX];   /* a frame as it came */
     uint8_t segment[CAPTURE_FRAME_MAX]; /* one as it is written */
 };
+
+/* The traffic goes on without it; people are told once, the counter says how much is missing. */
+static void give_up(struct capture *c, int error)
+{
+    pcap_dump_close(c->dumper);
+    c->dumper = NULL;
+    COUNT(c->stack, link_capture_errors);
+    fprintf(stderr, "weir: capture file %s: %s: it ends here\n", c->path,
+            strerror(error ? error : EIO));
+}
 
 static void write_record(struct capture *c, const uint8_t *p, uint32_t len, uint64_t now_ns)
 {
@@ -39,15 +50,13 @@ static void write_record(struct capture *c, const uint8_t *p, uint32_t len, uint
     }
     h.ts.tv_sec = (time_t)(t / NS_PER_S);
     h.ts.tv_usec = (suseconds_t)(t % NS_PER_S); /* nanoseconds: the file was opened so */
+    errno = 0;
     pcap_dump((u_char *)c->dumper, &h, p);
     bool flush = now_ns >= c->flush_ns;
     if (flush)
         c->flush_ns = now_ns + CAPTURE_FLUSH_NS;
-    if ((flush && pcap_dump_flush(c->dumper) != 0) || ferror(pcap_dump_file(c->dumper))) {
-        pcap_dump_close(c->dumper);
-        c->dumper = NULL;
-        COUNT(c->stack, link_capture_errors);
-    }
+    if ((flush && pcap_dump_flush(c->dumper) != 0) || ferror(pcap_dump_file(c->dumper)))
+        give_up(c, errno);
 }
 
 /* Put the right transport checksum into a whole frame. */
@@ -169,6 +178,9 @@ static void capture_close(void *link)
     struct weir_alloc alloc = c->stack->alloc;
 
     link_end_close(&c->inner);
+    errno = 0;
+    if (c->dumper && pcap_dump_flush(c->dumper) != 0)
+        give_up(c, errno);
     if (c->dumper)
         pcap_dump_close(c->dumper);
     pcap_close(c->pcap);
@@ -179,6 +191,7 @@ static const struct netif_ops capture_ops = {
     .tx = capture_tx,
     .rx = capture_rx,
     .next_deadline = capture_next_deadline,
+    .deadlines_are_exact = true, /* it may be around an emulator */
     .fd = capture_fd,
     .pending = capture_pending,
     .close = capture_close,
@@ -187,6 +200,7 @@ static const struct netif_ops capture_kick_ops = {
     .tx = capture_tx,
     .rx = capture_rx,
     .next_deadline = capture_next_deadline,
+    .deadlines_are_exact = true, /* it may be around an emulator */
     .kick = capture_kick,
     .fd = capture_fd,
     .pending = capture_pending,
@@ -203,6 +217,7 @@ int link_capture_wrap(struct weir_stack *s, struct link_end *end,
     if (!c)
         goto fail;
     c->stack = s;
+    snprintf(c->path, sizeof(c->path), "%s", cfg->path);
     c->inner = *end;
     c->bare = bare;
     c->snaplen = cfg->snaplen ? cfg->snaplen : LINK_CAPTURE_SNAPLEN;

@@ -252,6 +252,12 @@ int link_csum_complete(struct mbuf **mp)
         if (!m)
             return -ENOMEM;
     }
+    if (unlikely(mbuf_chain_is_volatile(m))) { /* they must not change behind their sum */
+        int error = mbuf_settle(mp);
+        if (error)
+            return error;
+        m = *mp;
+    }
     uint16_t sum = (uint16_t)~checksum_fold(checksum_mbuf(m, start, m->m_pkt.len - start, 0));
     if (sum == 0 && m->m_pkt.csum_offset == 6) /* UDP: 0 would say "no checksum" (RFC 768) */
         sum = 0xffff;

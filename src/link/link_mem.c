@@ -2,9 +2,10 @@
  * The memory link: two rings of packet pointers, and running the receiver from the sender's thread.
  *
  * How it works. A ring has one producer (the owner of the sending stack) and one consumer (the
- * owner of the receiving one). A slot is empty while it holds NULL, so the slot itself says that a
- * packet is there: handing one over moves one cache line between the cores, where published indices
- * would move two.
+ * owner of the receiving one). A slot says by a turn number that its packet is new, so handing one
+ * over moves one cache line between the cores, where a published index would move two. Only the
+ * producer writes slots; it looks at the consumer's position only when the ring may be full. What
+ * each side writes, and what neither does, are lines of their own.
  *
  * Waking. After its owner has let go, the sender's thread is called to kick. A receiver that has a
  * driver sees its ring by itself; otherwise the sender's thread becomes its owner and runs its
@@ -27,11 +28,18 @@
 
 struct mem_link;
 
+struct mem_slot {
+    struct mbuf *frame;
+    _Atomic uint32_t turn; /* position of the frame + 1: written last */
+};
+
 struct mem_ring {
+    CACHE_ALIGNED struct mem_slot *slot; /* (c) */
+    uint32_t mask;                       /* (c) slots - 1 */
+    _Atomic uint32_t blocked;            /* the producer waits for room: rarely written */
     CACHE_ALIGNED _Atomic uint32_t head; /* next to take; written by the consumer */
     CACHE_ALIGNED uint32_t tail;         /* next to fill; the producer's */
-    _Atomic uint32_t blocked;            /* the producer waits for room */
-    _Atomic(struct mbuf *) *slot;        /* (c) */
+    uint32_t head_seen;                  /* the producer's: head was there when it looked last */
 };
 
 struct mem_end {
@@ -39,10 +47,9 @@ struct mem_end {
     struct mem_end *peer;     /* (c) */
     struct mem_link *link;    /* (c) */
     struct weir_stack *stack; /* (c) after bind */
-    uint32_t mask;            /* (c) slots - 1 */
+    _Atomic bool closed;
     CACHE_ALIGNED _Atomic uint32_t
         users; /* threads of this end that are using the far end's stack */
-    _Atomic bool closed;
 };
 
 struct mem_link {
@@ -81,6 +88,19 @@ static void peer_ready(struct mem_end *e)
     unuse_peer(e);
 }
 
+/* Room for a frame? A full ring leaves `blocked` for the consumer. */
+static bool has_room(struct mem_ring *r)
+{
+    if (likely(r->tail - r->head_seen <= r->mask))
+        return true;
+    r->head_seen = atomic_load_explicit(&r->head, memory_order_acquire);
+    if (r->tail - r->head_seen <= r->mask)
+        return true;
+    atomic_store(&r->blocked, 1);
+    r->head_seen = atomic_load(&r->head);
+    return r->tail - r->head_seen <= r->mask;
+}
+
 static size_t mem_tx(void *link, struct mbuf **frames, size_t n, uint64_t now_ns)
 {
     struct mem_end *e = link;
@@ -93,41 +113,40 @@ static size_t mem_tx(void *link, struct mbuf **frames, size_t n, uint64_t now_ns
             mbuf_free_chain(&frames[i]);
         return n;
     }
-    for (i = 0; i < n; i++) {
-        _Atomic(struct mbuf *) *slot = &r->slot[r->tail & e->mask];
-        if (unlikely(atomic_load_explicit(slot, memory_order_acquire) != NULL)) {
-            atomic_store(&r->blocked, 1);
-            if (atomic_load(slot) != NULL)
-                break;
-        }
+    for (i = 0; i < n && has_room(r); i++) {
+        struct mem_slot *slot = &r->slot[r->tail & r->mask];
         struct mbuf *m = frames[i];
         frames[i] = NULL;
         m->m_pkt.csum_flags |= CSUM_L4_VALID | CSUM_IP_VALID;
-        atomic_store_explicit(slot, m, memory_order_release);
-        r->tail++;
+        slot->frame = m;
+        atomic_store_explicit(&slot->turn, ++r->tail, memory_order_release);
     }
     return i;
+}
+
+/* The frame of this position has come. Any thread may look. */
+static bool has_come(const struct mem_ring *r, uint32_t pos)
+{
+    return atomic_load_explicit(&r->slot[pos & r->mask].turn, memory_order_acquire) == pos + 1;
 }
 
 static size_t take(struct mem_end *e, struct mbuf **frames, size_t n)
 {
     struct mem_ring *r = &e->rx;
-    uint32_t first = LOAD_RELAXED(&r->head), head = first, half = (e->mask + 1) / 2;
+    uint32_t first = LOAD_RELAXED(&r->head), head = first, half = (r->mask + 1) / 2;
     size_t i;
 
-    for (i = 0; i < n; i++, head++) {
-        _Atomic(struct mbuf *) *slot = &r->slot[head & e->mask];
-        struct mbuf *m = atomic_load_explicit(slot, memory_order_acquire);
-        if (!m)
-            break;
+    for (i = 0; i < n && has_come(r, head); i++, head++) {
+        struct mbuf *m = r->slot[head & r->mask].frame;
         /* The other core wrote all of it: fetch its lines at once, not one after another. */
         __builtin_prefetch((char *)m + CACHE_LINE);
         __builtin_prefetch((char *)m + 2 * CACHE_LINE);
         __builtin_prefetch((char *)m + 3 * CACHE_LINE);
-        atomic_store_explicit(slot, NULL, memory_order_release);
         frames[i] = m;
     }
-    STORE_RELAXED(&r->head, head);
+    if (i == 0)
+        return 0;
+    atomic_store_explicit(&r->head, head, memory_order_release);
     if (unlikely(first / half != head / half) && atomic_exchange(&r->blocked, 0))
         peer_ready(e);
     return i;
@@ -137,8 +156,7 @@ static bool mem_pending(void *link)
 {
     struct mem_end *e = link;
 
-    return atomic_load_explicit(&e->rx.slot[LOAD_RELAXED(&e->rx.head) & e->mask],
-                                memory_order_acquire) != NULL;
+    return has_come(&e->rx, LOAD_RELAXED(&e->rx.head));
 }
 
 static size_t mem_rx(void *link, struct mbuf **frames, size_t n, uint64_t now_ns)
@@ -246,16 +264,9 @@ static void mem_close(void *link)
     }
 }
 
-static uint64_t mem_next_deadline(void *link)
-{
-    (void)link;
-    return TIME_NEVER;
-}
-
 static const struct netif_ops mem_ops = {
     .tx = mem_tx,
     .rx = mem_rx,
-    .next_deadline = mem_next_deadline,
     .kick = mem_kick,
     .pending = mem_pending,
     .close = mem_close,
@@ -274,7 +285,7 @@ int link_mem_create(const struct weir_alloc *a, const struct link_mem_options *o
     if (slots < 2 || slots > 65536 || (slots & (slots - 1)) || mtu < 576 || mtu > 65535)
         return -EINVAL;
 
-    size_t ring = slots * sizeof(_Atomic(struct mbuf *));
+    size_t ring = slots * sizeof(struct mem_slot);
     size_t size = sizeof(struct mem_link) + 2 * ring;
     struct mem_link *l = alloc_zero(a, size);
     if (!l)
@@ -287,7 +298,7 @@ int link_mem_create(const struct weir_alloc *a, const struct link_mem_options *o
         struct mem_end *e = &l->end[i];
         e->link = l;
         e->peer = &l->end[1 - i];
-        e->mask = slots - 1;
+        e->rx.mask = slots - 1;
         e->rx.slot = (void *)((char *)(l + 1) + i * ring);
         uint32_t mac = station + i + 1;
         ends[i] = (struct link_end){

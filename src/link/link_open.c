@@ -5,6 +5,7 @@
 #include "ip/ip.h"
 #include "link_capture.h"
 #include "link_mem.h"
+#include "link_packet.h"
 #include "link_tap.h"
 #include "stack.h"
 
@@ -138,13 +139,24 @@ int link_open(struct weir_stack *s, const char *text, char *err, size_t err_size
         return error;
     if (spec.kind == LINK_KIND_MEM)
         return fail(err, err_size, -ENOTSUP, "mem: a memory link joins two stacks; this is one");
-    struct link_tap_config tap = {
-        .ifname = spec.name,
-        .mtu = spec.mtu,
-        .queues = spec.queues,
-        .mac = spec.has_mac ? spec.mac : NULL,
-    };
-    error = link_tap_open(s, &tap, &end, err, err_size);
+    if (spec.kind == LINK_KIND_TAP) {
+        struct link_tap_config tap = {
+            .ifname = spec.name,
+            .mtu = spec.mtu,
+            .queues = spec.queues,
+            .mac = spec.has_mac ? spec.mac : NULL,
+        };
+        error = link_tap_open(s, &tap, &end, err, err_size);
+    } else {
+        struct link_packet_config packet = {
+            .ifname = spec.name,
+            .mtu = spec.mtu,
+            .mac = spec.has_mac ? spec.mac : NULL,
+            .addr = spec.addr,
+            .addr_count = spec.addr_count,
+        };
+        error = link_packet_open(s, &packet, &end, err, err_size);
+    }
     return error ? error : link_attach(s, &end, &spec, false, err, err_size);
 }
 

@@ -309,20 +309,30 @@ static const char *set_seed(const struct ctx *c)
     return isdigit((unsigned char)c->value[0]) && *end == '\0' && errno == 0 ? NULL : "a number";
 }
 
+static const struct {
+    const char *name;
+    const char *example; /* where an interface must be named */
+} kinds[] = {
+    [LINK_KIND_MEM] = {"mem", NULL},
+    [LINK_KIND_TAP] = {"tap", "tap:tap0"},
+    [LINK_KIND_PACKET] = {"packet", "packet:veth0"},
+};
+
 static const struct option {
     const char *key;
     const char *(*set)(const struct ctx *c);
-    bool repeatable, mem_only, tap_only;
+    bool repeatable;
+    uint8_t kinds; /* 1 << LINK_KIND_*; 0: all */
 } options[] = {
     {"addr", set_addr, .repeatable = true},
     {"addr6", set_addr6, .repeatable = true},
-    {"peer", set_peer, .repeatable = true, .mem_only = true},
-    {"peer6", set_peer6, .repeatable = true, .mem_only = true},
+    {"peer", set_peer, .repeatable = true, .kinds = 1 << LINK_KIND_MEM},
+    {"peer6", set_peer6, .repeatable = true, .kinds = 1 << LINK_KIND_MEM},
     {"gw", set_gw},
     {"gw6", set_gw6},
     {"mtu", set_mtu},
-    {"queues", set_queues, .tap_only = true},
-    {"mac", set_mac, .tap_only = true},
+    {"queues", set_queues, .kinds = 1 << LINK_KIND_TAP},
+    {"mac", set_mac, .kinds = 1 << LINK_KIND_TAP | 1 << LINK_KIND_PACKET},
     {"capture", set_capture},
     {"delay", set_delay},
     {"rate", set_rate},
@@ -354,10 +364,9 @@ static int parse_option(struct link_spec *spec, const char *text, uint32_t *seen
         const struct option *o = &options[i];
         if (strlen(o->key) != (size_t)(eq - text) || strcmp(o->key, key) != 0)
             continue;
-        if ((o->mem_only && spec->kind != LINK_KIND_MEM) ||
-            (o->tap_only && spec->kind != LINK_KIND_TAP))
+        if (o->kinds && !(o->kinds & 1 << spec->kind))
             return fail(err, err_size, "%s: not an option of a %s link", key,
-                        spec->kind == LINK_KIND_MEM ? "mem" : "tap");
+                        kinds[spec->kind].name);
         if (*seen & 1u << i && !o->repeatable)
             return fail(err, err_size, "%s: given twice", key);
         *seen |= 1u << i;
@@ -424,10 +433,6 @@ int link_spec_parse_options(enum link_kind kind, const char *text, struct link_s
 
 int link_spec_parse(const char *text, struct link_spec *out, char *err, size_t err_size)
 {
-    static const struct {
-        const char *name;
-        enum link_kind kind;
-    } kinds[] = {{"mem", LINK_KIND_MEM}, {"tap", LINK_KIND_TAP}};
     size_t kind_len = strcspn(text, ":,"), name_len = 0, i;
 
     memset(out, 0, sizeof(*out));
@@ -437,9 +442,10 @@ int link_spec_parse(const char *text, struct link_spec *out, char *err, size_t e
         if (strlen(kinds[i].name) == kind_len && memcmp(kinds[i].name, text, kind_len) == 0)
             break;
     if (i == NELEM(kinds))
-        return fail(err, err_size, "\"%.*s\" is not a kind of link: wanted mem or tap:IFNAME",
+        return fail(err, err_size,
+                    "\"%.*s\" is not a kind of link: wanted mem, tap:IFNAME or packet:IFNAME",
                     (int)MIN(kind_len, 32), text);
-    out->kind = kinds[i].kind;
+    out->kind = (enum link_kind)i;
     text += kind_len;
     if (*text == ':') {
         name_len = strcspn(++text, ",");
@@ -449,8 +455,9 @@ int link_spec_parse(const char *text, struct link_spec *out, char *err, size_t e
         memcpy(out->name, text, name_len);
         text += name_len;
     }
-    if (out->kind == LINK_KIND_TAP && name_len == 0)
-        return fail(err, err_size, "tap: an interface is wanted, like tap:tap0");
+    if (kinds[i].example && name_len == 0)
+        return fail(err, err_size, "%s: an interface is wanted, like %s", kinds[i].name,
+                    kinds[i].example);
     if (*text == ',' && *++text == '\0')
         return fail(err, err_size, "an option is missing behind the last comma");
     return parse_options(text, out, err, err_size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Link specifications: "tap:tap0,addr=10.0.0.2/24,gw=10.0.0.1,delay=20ms,loss=1%" to a struct.
  *
- *   KIND[:NAME][,OPTION=VALUE]...      KIND: mem, tap (which needs an interface's name)
+ *   KIND[:NAME][,OPTION=VALUE]...      KIND: mem; tap, packet (need an interface's name)
  *
  *   addr=A/LEN addr6=A/LEN   own addresses, repeatable          gw=A gw6=A     default routers
  *   peer=A/LEN peer6=A/LEN   the far end's addresses (mem only)
@@ -21,7 +21,7 @@
 #include "wire/addr.h"
 #include "wire/ipv6.h"
 
-enum link_kind { LINK_KIND_MEM, LINK_KIND_TAP };
+enum link_kind { LINK_KIND_MEM, LINK_KIND_TAP, LINK_KIND_PACKET };
 
 #define LINK_SPEC_NAME 64
 #define LINK_SPEC_PATH 1024

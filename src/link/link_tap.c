@@ -25,6 +25,8 @@
 #define TAP_IOV 64 /* pieces of a frame given to one writev; more: copied together first */
 #define TAP_COPY_MAX BIGCLUSTER_16K    /* larger frames keep the cluster they arrived in */
 #define TAP_RETRY_NS (200 * NS_PER_US) /* when the kernel has no room: when to offer again */
+#define TAP_BULK (32u << 10)           /* that many bytes sent are soon acknowledged */
+#define TAP_RX_BYTES (256u << 10)      /* of a burst: what follows still finds them in the cache */
 
 struct tap {
     struct weir_stack *stack;
@@ -33,6 +35,7 @@ struct tap {
     int fd[TAP_MAX_QUEUES];
     int epfd;            /* of all queues; -1 with one */
     struct mbuf *staged; /* empty 64 KB cluster for the next read */
+    uint64_t sent;       /* bytes since nothing was there to read */
     uint64_t retry_ns;   /* TIME_NEVER, or when frames were refused */
     uint8_t spill[64];   /* the end of a frame larger than the cluster */
     uint8_t linear[TAP_FRAME_MAX];
@@ -62,6 +65,7 @@ static int send_frame(struct tap *t, const struct mbuf *m)
     struct iovec iov[TAP_IOV];
     uint32_t len = m->m_pkt.len;
 
+    t->sent += len;
     if (len > sizeof(t->linear))
         return -EMSGSIZE;
     link_vnet_build(&h, m);
@@ -69,6 +73,8 @@ static int send_frame(struct tap *t, const struct mbuf *m)
     int n = frame_iov(m, iov + 1, TAP_IOV - 1);
     if (n == 0) {
         mbuf_copy_out(m, 0, len, t->linear);
+        if (unlikely(!mbuf_chain_intact(m)))
+            return -EIO;
         iov[1] = (struct iovec){.iov_base = t->linear, .iov_len = len};
         n = 1;
     }
@@ -97,6 +103,8 @@ static size_t tap_tx(void *link, struct mbuf **frames, size_t n, uint64_t now_ns
         }
         if (error)
             COUNT(t->stack, link_tx_errors);
+        if (unlikely(error == -EFAULT)) /* a file was cut: let its window, and so TCP, know */
+            (void)mbuf_chain_intact(frames[i]);
         mbuf_free_chain(&frames[i]);
     }
     return i;
@@ -187,19 +195,30 @@ static size_t tap_rx(void *link, struct mbuf **frames, size_t n, uint64_t now_ns
 {
     struct tap *t = link;
     size_t got = 0, dropped = 0;
+    uint32_t bytes = 0;
 
     for (unsigned q = 0; q < t->queues && got < n; q++) {
         int fd = t->fd[(t->next_rx + q) % t->queues];
-        while (got < n && dropped < n) {
+        while (got < n && dropped < n && bytes < TAP_RX_BYTES) {
             int r = receive_frame(t, fd, now_ns, &frames[got]);
-            if (r < 0)
+            if (r < 0) {
+                t->sent = 0;
                 break;
+            }
+            if (r > 0)
+                bytes += frames[got]->m_pkt.len;
             got += (size_t)r;
             dropped += r == 0;
         }
     }
     t->next_rx = (t->next_rx + 1) % t->queues;
     return got;
+}
+
+/* The kernel acknowledges bulk while it takes it. */
+static bool tap_hint(void *link)
+{
+    return ((struct tap *)link)->sent >= TAP_BULK;
 }
 
 static uint64_t tap_next_deadline(void *link)
@@ -240,6 +259,7 @@ static const struct netif_ops tap_ops = {
     .next_deadline = tap_next_deadline,
     .fd = tap_fd,
     .pending = tap_pending,
+    .hint = tap_hint,
     .close = tap_close,
 };
 

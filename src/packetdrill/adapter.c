@@ -104,10 +104,29 @@ static int tcp_state_of(int h)
     return state;
 }
 
+/* Its connection has ended: it will never be another one's there. */
+static bool is_dropped(struct pd *p, int fd)
+{
+    return handle_of(p, fd) >= 0 && p->past[fd] != PD_FRESH &&
+           tcp_state_of(handle_of(p, fd)) == TCP_CLOSE;
+}
+
+static int refuse(int error)
+{
+    errno = error;
+    return -1;
+}
+
 /* A socket that is not connected yet refuses to send. */
 static ssize_t as_freebsd_send(struct pd *p, int fd, ssize_t result)
 {
-    if (result >= 0 || (errno != EPIPE && errno != EAGAIN))
+    if (result >= 0)
+        return result;
+    if (is_dropped(p, fd)) { /* while the call waited */
+        errno = EPIPE;
+        return result;
+    }
+    if (errno != EPIPE && errno != EAGAIN)
         return result;
     int state = tcp_state_of(handle_of(p, fd));
     if (state == TCP_SYN_SENT || state == TCP_SYN_RECV ||
@@ -156,6 +175,15 @@ static int as_freebsd_connect(struct pd *p, int fd, int result, int state_before
     return result;
 }
 
+/* Body of a call that sends: EPIPE comes before an error that waits. */
+#define WITH_HANDLE_TO_SEND(call)                                                                  \
+    struct pd *p = u;                                                                              \
+    enter(p);                                                                                      \
+    int h = handle_of(p, fd);                                                                      \
+    if (is_dropped(p, fd))                                                                         \
+        return leave(p, refuse(EPIPE));                                                            \
+    return leave(p, as_freebsd_send(p, fd, call))
+
 /* Body of a call that only translates the descriptor. */
 #define WITH_HANDLE(type, call)                                                                    \
     struct pd *p = u;                                                                              \
@@ -172,14 +200,14 @@ static int pd_socket(void *u, int domain, int type, int proto)
 
 static int pd_bind(void *u, int fd, const struct sockaddr *addr, socklen_t len)
 {
-    WITH_HANDLE(int, weir_bind(h, addr, len));
+    WITH_HANDLE(int, is_dropped(p, fd) ? refuse(EINVAL) : weir_bind(h, addr, len));
 }
 
 static int pd_listen(void *u, int fd, int backlog)
 {
     /* FreeBSD's queue takes half as many again. */
-    WITH_HANDLE(int,
-                weir_listen(h, backlog > 0 && backlog < INT_MAX / 2 ? backlog * 3 / 2 : backlog));
+    int n = backlog > 0 && backlog < INT_MAX / 2 ? backlog * 3 / 2 : backlog;
+    WITH_HANDLE(int, is_dropped(p, fd) ? refuse(EINVAL) : weir_listen(h, n));
 }
 
 static int pd_accept(void *u, int fd, struct sockaddr *addr, socklen_t *len)
@@ -206,6 +234,8 @@ static int pd_connect(void *u, int fd, const struct sockaddr *addr, socklen_t le
     struct pd *p = u;
     enter(p);
     int h = handle_of(p, fd), state = tcp_state_of(h);
+    if (is_dropped(p, fd))
+        return (int)leave(p, refuse(ECONNREFUSED));
     return (int)leave(p, as_freebsd_connect(p, fd, weir_connect(h, addr, len), state));
 }
 
@@ -241,28 +271,28 @@ static ssize_t pd_write(void *u, int fd, const void *buf, size_t len)
 {
     if (handle_of(u, fd) < 0)
         return write(fd, buf, len);
-    WITH_HANDLE(ssize_t, as_freebsd_send(p, fd, weir_write(h, buf, len)));
+    WITH_HANDLE_TO_SEND(weir_write(h, buf, len));
 }
 
 static ssize_t pd_writev(void *u, int fd, const struct iovec *iov, int n)
 {
-    WITH_HANDLE(ssize_t, as_freebsd_send(p, fd, weir_writev(h, iov, n)));
+    WITH_HANDLE_TO_SEND(weir_writev(h, iov, n));
 }
 
 static ssize_t pd_send(void *u, int fd, const void *buf, size_t len, int flags)
 {
-    WITH_HANDLE(ssize_t, as_freebsd_send(p, fd, weir_send(h, buf, len, flags)));
+    WITH_HANDLE_TO_SEND(weir_send(h, buf, len, flags));
 }
 
 static ssize_t pd_sendto(void *u, int fd, const void *buf, size_t len, int flags,
                          const struct sockaddr *addr, socklen_t alen)
 {
-    WITH_HANDLE(ssize_t, as_freebsd_send(p, fd, weir_sendto(h, buf, len, flags, addr, alen)));
+    WITH_HANDLE_TO_SEND(weir_sendto(h, buf, len, flags, addr, alen));
 }
 
 static ssize_t pd_sendmsg(void *u, int fd, const struct msghdr *msg, int flags)
 {
-    WITH_HANDLE(ssize_t, as_freebsd_send(p, fd, weir_sendmsg(h, msg, flags)));
+    WITH_HANDLE_TO_SEND(weir_sendmsg(h, msg, flags));
 }
 
 static int pd_fcntl(void *u, int fd, int cmd, ...)
@@ -271,6 +301,8 @@ static int pd_fcntl(void *u, int fd, int cmd, ...)
     va_start(ap, cmd);
     int arg = va_arg(ap, int);
     va_end(ap);
+    if (handle_of(u, fd) < 0) /* an end of a pipe */
+        return fcntl(fd, cmd, arg);
     WITH_HANDLE(int, weir_fcntl(h, cmd, arg));
 }
 
@@ -336,6 +368,8 @@ static int pd_poll(void *u, struct pollfd *fds, nfds_t n, int timeout_ms)
         errno = EINVAL;
         return -1;
     }
+    if (n == 1 && fds[0].fd >= 0 && handle_of(p, fds[0].fd) < 0) /* an end of a pipe */
+        return poll(fds, n, 0);
     enter(p);
     for (nfds_t i = 0; i < n; i++)
         mine[i] = (struct pollfd){.fd = handle_of(p, fds[i].fd), .events = fds[i].events};
@@ -504,10 +538,14 @@ static const struct packetdrill_interface template = {
  * defaults are not. */
 static const char *const script_knobs[][2] = {
     {"net.inet.tcp.tso", "0"},
+    {"net.inet.tcp.lro", "0"},
     {"net.inet.tcp.close_unread_rst", "0"},
     {"net.inet.tcp.msgmore_flush", "60000"},
     {"net.inet.tcp.syncache.rst_on_queue_full", "1"},
     {"net.inet.icmp.pmtu_floor", "256"},
+    {"net.inet.tcp.freebsd_wire", "1"},
+    {"net.inet.tcp.fast_finwait2_recycle", "0"},
+    {"net.inet.tcp.newcwv", "0"},
 };
 
 struct pd_options {

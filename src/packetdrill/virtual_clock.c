@@ -119,7 +119,8 @@ void pd_clock_init(struct pd_clock *c, uint64_t start_ns)
 {
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->cond, NULL);
-    c->port = (struct port){c, port_now, port_wait, port_wake, port_kick};
+    c->port = (struct port){
+        .ctx = c, .now_ns = port_now, .wait = port_wait, .wake = port_wake, .kick = port_kick};
     c->now_ns = start_ns;
     c->main_tid = gettid();
 }

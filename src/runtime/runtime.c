@@ -9,12 +9,14 @@
 #include "base/lock.h"
 #include "buf/mbuf.h"
 #include "control.h"
+#include "file_window.h"
 #include "link/link_open.h"
 #include "socket/descriptor.h"
 #include "stack.h"
 #include "weir/stack.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ERROR_SIZE 256
@@ -31,15 +33,25 @@ static uint64_t port_now(void *ctx)
     return runtime_now_ns();
 }
 
-const struct port runtime_port = {
-    .now_ns = port_now, .wait = runtime_wait, .wake = runtime_wake, .kick = runtime_kick};
+static uint64_t port_wall(void *ctx)
+{
+    struct timespec ts;
+
+    (void)ctx;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+const struct port runtime_port = {.now_ns = port_now,
+                                  .wall_ns = port_wall,
+                                  .wait = runtime_wait,
+                                  .wake = runtime_wake,
+                                  .kick = runtime_kick};
 
 static void *default_alloc(void *ctx, size_t size)
 {
     (void)ctx;
-    if (size < CACHE_LINE)
-        return malloc(size);
-    return aligned_alloc(CACHE_LINE, (size + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1));
+    return malloc(size); /* whoever needs more alignment than 16 bytes makes it */
 }
 
 static void default_free(void *ctx, void *p, size_t size)
@@ -79,12 +91,14 @@ static void fork_prepare(void)
 {
     pthread_mutex_lock(&registry_mutex);
     desc_fork_prepare();
+    file_window_fork_prepare();
     mbuf_fork_prepare();
 }
 
 static void fork_parent(void)
 {
     mbuf_fork_done();
+    file_window_fork_done();
     desc_fork_done(false);
     pthread_mutex_unlock(&registry_mutex);
 }
@@ -92,6 +106,7 @@ static void fork_parent(void)
 static void fork_child(void)
 {
     mbuf_fork_done();
+    file_window_fork_done();
     desc_fork_done(true);
     for (struct runtime *rt = registry; rt; rt = rt->next)
         owner_disown(rt->stack);
@@ -254,9 +269,14 @@ void runtime_links_changed(struct weir_stack *s)
         if ((nif->caps & NETIF_CAP_LOOPBACK) || link_known(rt, n, nif) || n == RUNTIME_MAX_LINKS)
             continue;
         int fd = nif->ops->fd ? nif->ops->fd(nif->link) : -1;
-        rt->link[n++] = (struct runtime_link){.ops = nif->ops, .link = nif->link, .fd = fd};
+        bool cheap = nif->ops->pending_is_cheap;
+        rt->link[n++] = (struct runtime_link){nif->ops, nif->link, fd, cheap};
         if (fd >= 0)
             STORE_RELAXED(&rt->polled, LOAD_RELAXED(&rt->polled) + 1);
+        if (nif->ops->deadlines_are_exact)
+            STORE_RELAXED(&rt->exact, LOAD_RELAXED(&rt->exact) + 1);
+        if (fd >= 0 && !cheap)
+            STORE_RELAXED(&rt->blind, LOAD_RELAXED(&rt->blind) + 1);
     }
     atomic_store_explicit(&rt->link_count, n, memory_order_release);
     runtime_thread_wake(rt);

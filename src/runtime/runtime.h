@@ -7,16 +7,28 @@
 #include "base/stack.h"
 #include "ip/netif.h"
 #include <pthread.h>
+#include <sched.h>
 
 #define RUNTIME_MAX_LINKS NETIF_MAX
 /* While application threads drive a stack its thread does not watch the descriptors of its links;
  * it looks this often whether they still do. */
 #define RUNTIME_LEASE_NS NS_PER_MS
+#define RUNTIME_HELPED_POLLS 8 /* polls by socket calls between its looks that count as driving */
+#define RUNTIME_HELD_NS                                                                            \
+    (100 * NS_PER_US) /* that long it leaves the links to whoever owns the stack */
+/* The longest sleep of the thread of a stack on which something happened since its last one:
+ * shorter than TCP's timeouts. */
+#define RUNTIME_NAP_NS (20 * NS_PER_MS)
+
+/* Cores that net.isr.bindthreads tells apart. */
+#define RUNTIME_CORES 1024
+_Static_assert(RUNTIME_CORES <= CPU_SETSIZE, "a cpu_set_t has room for them");
 
 struct runtime_link {
     const struct netif_ops *ops;
     void *link;
-    int fd; /* -1: none */
+    int fd;     /* -1: none */
+    bool cheap; /* has one, and ops->pending is a look at memory all the same */
 };
 
 /* Field letters: (c) constant; (a) atomic; (t) the stack thread only; (r) under the registry's
@@ -30,13 +42,21 @@ struct runtime {
     _Atomic uint32_t drives;  /* (a) counts drivers that came; not exact */
     _Atomic uint32_t asleep;  /* (a) counts last drivers that went to sleep */
     _Atomic uint32_t polled;  /* (a) links that have a descriptor: nobody tells when frames come */
+    _Atomic uint32_t blind;   /* (a) those of them that only a poll of the stack looks into */
+    _Atomic uint32_t exact;   /* (a) links whose deadlines are exact */
     struct runtime_link link[RUNTIME_MAX_LINKS]; /* (c) once counted */
     _Atomic uint32_t link_count;                 /* (a) published last */
     uint32_t drives_seen, asleep_seen;           /* (t) */
+    uint64_t polls_seen;                         /* (t) stack.flush_polls */
+    uint64_t entries_seen;                       /* (t) of the stack, at the last plan */
     uint64_t broken; /* (t) bit i: link[i]'s descriptor reports nothing but an error any more */
     _Atomic uint64_t wakeups; /* (x) how often the thread's sleep ended, for tests and `weir top` */
     _Atomic uint64_t steps;   /* (x) how often the thread ran the stack */
-    struct runtime *next;     /* (r) all stacks of this process */
+    _Atomic uint64_t app_cores[RUNTIME_CORES / 64]; /* (a) where applications waited lately */
+    cpu_set_t born_cores;  /* (t) what the thread was allowed before it was bound */
+    int bound_core;        /* (t) -1: not bound */
+    uint64_t bind_next_ns; /* (t) */
+    struct runtime *next;  /* (r) all stacks of this process */
 };
 
 /* CLOCK_MONOTONIC, ns. */
@@ -72,6 +92,12 @@ void runtime_thread_wake(struct runtime *rt);
 /* The port's kick. */
 void runtime_kick(void *ctx, struct weir_stack *s);
 
+/* --- bind.c: net.isr.bindthreads --- */
+/* The calling thread, an application's, works on the core that it is on now. */
+void runtime_bind_note(struct runtime *rt);
+/* Move the stack's thread away from such cores if the knob says so. By that thread; cheap. */
+void runtime_bind(struct runtime *rt, uint64_t now_ns);
+
 /* --- wait.c --- */
 void runtime_wait_init(void); /* by runtime_init: measures what a system call costs here */
 int runtime_wait(void *ctx, const struct port_wait *w);
@@ -82,15 +108,15 @@ void runtime_relax(uint32_t turn, bool polls);
 void runtime_progress(void);
 void runtime_wake(void *ctx, _Atomic uint32_t *addr, int count);
 
-/* True when a frame is known to wait at a link (links with descriptors are not asked). Any thread.
- */
+/* True when a frame is known to wait at a link (those that need a system call for it are not
+ * asked). Any thread. */
 static inline bool runtime_links_pending(struct runtime *rt)
 {
     uint32_t n = atomic_load_explicit(&rt->link_count, memory_order_acquire);
 
     for (uint32_t i = 0; i < n; i++) {
         struct runtime_link *l = &rt->link[i];
-        if (l->fd < 0 && l->ops->pending && l->ops->pending(l->link))
+        if ((l->fd < 0 || l->cheap) && l->ops->pending && l->ops->pending(l->link))
             return true;
     }
     return false;

@@ -11,6 +11,7 @@
  * With net.isr.dispatch=deferred there are no drivers: this thread does all input, and spins like
  * one before it sleeps. */
 #include "runtime.h"
+#include "file_window.h"
 #include "buf/mbuf.h"
 #include "stack.h"
 #include <poll.h>
@@ -48,16 +49,18 @@ void runtime_kick(void *ctx, struct weir_stack *s)
         runtime_thread_wake(runtime_of(s));
 }
 
-/* Run what there is. True when something may be left. */
-static bool thread_run(struct runtime *rt)
+/* Run what there is. True when something may be left. *held: somebody else owns the stack. */
+static bool thread_run(struct runtime *rt, bool *held)
 {
     struct weir_stack *s = rt->stack;
     bool more = true;
 
-    if (!owner_try(s)) {
+    *held = !owner_try(s);
+    if (*held) {
         /* The holder need not poll links or run timers by itself: this makes its release do so. */
         owner_link_ready(s);
-        sched_yield(); /* it may be waiting for this core, and a descriptor stay readable */
+        if (LOAD_RELAXED(&rt->polled) == 0)
+            sched_yield(); /* the holder may be waiting for this core */
         return false;
     }
     for (int i = 0; i < STEP_ROUNDS && more; i++)
@@ -115,14 +118,25 @@ static uint64_t thread_plan(struct runtime *rt, uint64_t now_ns, bool *armed)
     uint32_t drives = LOAD_RELAXED(&rt->drives), asleep = atomic_load(&rt->asleep);
     bool driven = owner_is_driven(s);
     bool lately = drives != rt->drives_seen && asleep == rt->asleep_seen;
+    /* Socket calls of threads that need not wait take frames too. */
+    uint64_t polls = COUNTER_READ(s, stack_flush_polls);
+    bool helped = polls - rt->polls_seen >= RUNTIME_HELPED_POLLS;
+
+    uint64_t entries = COUNTER_READ(s, stack_entries);
+    bool busy = entries != rt->entries_seen;
 
     rt->drives_seen = drives;
     rt->asleep_seen = asleep;
-    *armed = !LOAD_RELAXED(&rt->polled) || !(driven || lately);
+    rt->polls_seen = polls;
+    rt->entries_seen = entries;
+    *armed = !LOAD_RELAXED(&rt->polled) || !(driven || lately || helped);
     /* Drivers run the timers too; and what is due now is held by somebody who has been told. */
     if (!*armed || until <= now_ns)
         return now_ns + RUNTIME_LEASE_NS;
-    return until;
+    /* Each connection that comes brings deadlines earlier than those of the ones that went. Where
+     * things happen, look again before such a deadline could fall due rather than be woken for it
+     * and then sleep again until another's. */
+    return busy ? MIN(until, now_ns + RUNTIME_NAP_NS) : until;
 }
 
 static bool something_due(struct runtime *rt, uint64_t now_ns)
@@ -148,14 +162,15 @@ static void *thread_main(void *arg)
     struct weir_stack *s = rt->stack;
     uint64_t now = runtime_now_ns(), idle_since = now;
     uint32_t turn = 0;
-    bool ready = true;
+    bool ready = true, held = false;
 
     prctl(PR_SET_TIMERSLACK, 1UL); /* deadlines of emulated links are exact */
     while (!atomic_load_explicit(&rt->stop, memory_order_acquire)) {
         bool driven = owner_is_driven(s) && KNOB(s, isr_dispatch) == 0, armed;
+        runtime_bind(rt, now);
         if (!driven && (ready || something_due(rt, now))) {
             runtime_progress();
-            ready = thread_run(rt);
+            ready = thread_run(rt, &held);
             idle_since = now = runtime_now_ns();
             turn = 0;
             if (ready)
@@ -163,14 +178,21 @@ static void *thread_main(void *arg)
         }
         ready = false;
         if (thread_spin(rt, idle_since, now)) {
-            runtime_relax(turn++, LOAD_RELAXED(&rt->polled) > 0);
-            ready = LOAD_RELAXED(&rt->polled) > 0;
+            runtime_relax(turn++, LOAD_RELAXED(&rt->blind) > 0);
+            ready = LOAD_RELAXED(&rt->blind) > 0;
             now = runtime_now_ns();
             continue;
         }
-        uint64_t until = thread_plan(rt, now, &armed);
+        uint64_t until = MIN(thread_plan(rt, now, &armed), file_windows_expire(now));
+        if (held && LOAD_RELAXED(&rt->polled)) {
+            /* The holder takes what made the descriptor readable, and it may wait for this core. */
+            armed = held = false;
+            until = MIN(until, now + RUNTIME_HELD_NS);
+        }
         atomic_store(&rt->leased, !armed);
-        if (owner_sleep(s, until)) {
+        /* During a lease whoever drives comes back for the timers, or they are late by the rest of
+         * it: it need not wake us for each that falls due before. */
+        if (owner_sleep(s, armed || LOAD_RELAXED(&rt->exact) ? until : now)) {
             /* The last driver that goes to sleep counts itself, then looks whether we are leased.
              */
             if (armed || atomic_load(&rt->asleep) == rt->asleep_seen)
@@ -184,17 +206,27 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+/* By whoever sets the knob, most likely an application. */
+static void bindthreads_changed(struct weir_stack *s)
+{
+    runtime_bind_note(runtime_of(s));
+    runtime_thread_wake(runtime_of(s));
+}
+
 int runtime_thread_start(struct runtime *rt)
 {
     pthread_attr_t attr;
     sigset_t all, old;
     char name[16];
 
+    rt->bound_core = -1;
+    sysctl_set_changed(rt->stack, KNOB_isr_bindthreads, bindthreads_changed);
     rt->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (rt->event_fd < 0)
         return -errno;
     /* The application's signals are for the application's threads. */
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* raised by what a thread itself does: see file_window.c */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_SIZE);

@@ -25,11 +25,11 @@
 #include <unistd.h>
 
 #define SLEEPER_BUCKETS 256
-#define CLOCK_EVERY 8   /* turns of the loop between looks at the clock */
-#define YIELD_FIRST 256 /* turns before the first yield, to begin with */
+#define CLOCK_EVERY 8    /* turns of the loop between looks at the clock */
+#define YIELD_FIRST 1024 /* turns before the first yield, to begin with */
 #define YIELD_MIN 2
 #define POLL_TURNS 32 /* a turn that polls a descriptor takes as long as so many others */
-#define YIELD_MAX 2048
+#define YIELD_MAX 4096
 #define STEP_ROUNDS 8 /* bursts that a driver takes before it looks at its own word again */
 
 _Thread_local uint32_t runtime_signals __attribute__((tls_model("initial-exec")));
@@ -114,7 +114,9 @@ struct spin {
     uint64_t driving; /* bit i: promised to drive w->stacks[i] */
     uint64_t now_ns;  /* of the last look at the clock */
     uint64_t idle_since_ns;
-    uint64_t limit_ns; /* of idleness */
+    uint64_t limit_ns;    /* of idleness */
+    struct runtime *seat; /* of the first stack driven, and its count of drivers then */
+    uint32_t ticket;
     uint32_t signals;
     bool polls; /* a link can only be polled through the stack */
 };
@@ -128,11 +130,19 @@ static void drive_begin(struct spin *sp)
     for (size_t i = 0; i < sp->w->stack_count && i < MAX_DRIVEN; i++) {
         struct weir_stack *s = sp->w->stacks[i];
         struct runtime *rt = runtime_of(s);
-        if (!rt || KNOB(s, isr_dispatch) != 0 || !owner_drive_enter(s, limit))
+        if (!rt || KNOB(s, isr_dispatch) != 0)
             continue;
-        STORE_RELAXED(&rt->drives, LOAD_RELAXED(&rt->drives) + 1);
+        bool entered = owner_drive_enter(s, limit);
+        uint32_t ticket = LOAD_RELAXED(&rt->drives) + 1;
+        STORE_RELAXED(&rt->drives, ticket);
+        if (!entered)
+            continue;
+        if (!sp->driving) {
+            sp->seat = rt;
+            sp->ticket = ticket;
+        }
         sp->driving |= UINT64_C(1) << i;
-        sp->polls |= LOAD_RELAXED(&rt->polled) > 0;
+        sp->polls |= LOAD_RELAXED(&rt->blind) > 0;
     }
 }
 
@@ -173,7 +183,7 @@ static bool drive(struct spin *sp, bool due)
         if (owner_has_work(s) || runtime_links_pending(rt)) {
             sp->now_ns = runtime_now_ns();
             did |= run(s, sp->now_ns) != RUN_HELD;
-        } else if (LOAD_RELAXED(&rt->polled)) {
+        } else if (LOAD_RELAXED(&rt->blind)) {
             sp->now_ns = runtime_now_ns();
             did |= run(s, sp->now_ns) == RUN_FRAMES;
         } else if (due && LOAD_RELAXED(&s->next_deadline) <= sp->now_ns) {
@@ -207,8 +217,8 @@ void runtime_relax(uint32_t turn, bool polls)
     uint64_t before = runtime_now_ns();
     sched_yield();
     yields.was_long = runtime_now_ns() - before > yield_long_ns;
-    if (!yields.was_long)
-        yields.after = MIN(yields.after + 1 + yields.after / 16, YIELD_MAX);
+    if (!yields.was_long) /* nobody wants this core */
+        yields.after = MIN(yields.after * 2, YIELD_MAX);
 }
 
 void runtime_progress(void)
@@ -217,6 +227,18 @@ void runtime_progress(void)
         yields.was_long = false;
         yields.after = YIELD_MIN;
     }
+}
+
+/* Has it spun long enough? For ever (machdep.cpu_idle_hlt=0) spins only who came last: one pair of
+ * eyes is enough, and the cores are needed. */
+static bool spun_enough(const struct spin *sp)
+{
+    uint64_t idle_ns = sp->now_ns - sp->idle_since_ns;
+
+    if (sp->limit_ns != TIME_NEVER)
+        return idle_ns >= sp->limit_ns;
+    return sp->seat && LOAD_RELAXED(&sp->seat->drives) != sp->ticket &&
+           idle_ns >= (uint64_t)KNOB_P(kern_idle_spin_us) * NS_PER_US;
 }
 
 /* 1: nothing came, sleep. Else what runtime_wait returns. */
@@ -239,7 +261,7 @@ static int spin(struct spin *sp)
                 return -ETIMEDOUT;
             if (runtime_signals != sp->signals)
                 return -EINTR;
-            if (sp->now_ns - sp->idle_since_ns >= sp->limit_ns)
+            if (spun_enough(sp))
                 return 1;
         }
         if (sp->driving && drive(sp, due)) {
@@ -251,6 +273,17 @@ static int spin(struct spin *sp)
     }
 }
 
+/* Links of theirs have descriptors, which sleep and wake by other rules (the lease). */
+static bool any_polled(const struct port_wait *w)
+{
+    for (size_t i = 0; i < w->stack_count; i++) {
+        struct runtime *rt = runtime_of(w->stacks[i]);
+        if (rt && LOAD_RELAXED(&rt->polled))
+            return true;
+    }
+    return false;
+}
+
 int runtime_wait(void *ctx, const struct port_wait *w)
 {
     (void)ctx;
@@ -260,18 +293,26 @@ int runtime_wait(void *ctx, const struct port_wait *w)
     struct spin sp = {.w = w, .signals = runtime_signals, .limit_ns = TIME_NEVER};
     if (KNOB_P(machdep_cpu_idle_hlt))
         sp.limit_ns = (uint64_t)KNOB_P(kern_idle_spin_us) * NS_PER_US;
-    for (size_t i = 0; i < w->stack_count; i++)
+    for (size_t i = 0; i < w->stack_count; i++) {
         if (owner_is_foreign(w->stacks[i]))
             return -EIO;
+        if (unlikely(KNOB(w->stacks[i], isr_bindthreads)) && runtime_of(w->stacks[i]))
+            runtime_bind_note(runtime_of(w->stacks[i]));
+    }
+
+    if (w->idle && sp.limit_ns != TIME_NEVER && !any_polled(w))
+        sp.limit_ns = 0;
 
     int r = 1;
     if (w->stack_count > 0 && sp.limit_ns > 0) {
         drive_begin(&sp);
         /* Those that are not needed as drivers sleep at once. */
-        if (sp.driving || KNOB_P(machdep_cpu_idle_hlt) == 0 ||
-            KNOB(w->stacks[0], isr_dispatch) != 0)
+        if (sp.driving || KNOB(w->stacks[0], isr_dispatch) != 0)
             r = spin(&sp);
         drive_end(&sp, r == 1);
     }
-    return r == 1 ? futex_sleep(w->addr, w->expected, w->deadline_ns) : r;
+    if (r != 1)
+        return r;
+    yields.after = MIN(yields.after, YIELD_FIRST);
+    return futex_sleep(w->addr, w->expected, w->deadline_ns);
 }

@@ -314,11 +314,14 @@ int weir_accept(int fd, struct sockaddr *addr, socklen_t *len)
 
 /* --- connect --- */
 
-/* The socket as if new, but for its options and the address that the application bound.
- * SS_DISCONNECTED stays: as on Linux getsockname goes on to tell a port that the socket no longer
- * has. Owner. */
+/* The socket as if new, but for its options, the address that the application bound, and a port
+ * that no connection took away yet. SS_DISCONNECTED stays: as on Linux getsockname goes on to tell
+ * a port that the socket no longer has. Owner. */
 static void make_fresh(struct socket *so)
 {
+    uint32_t was = SS_LISTENING | SS_CONNECTING | SS_CONNECTED | SS_DISCONNECTED;
+    bool keeps_port = !(so_state(so) & was) && so->so_lport;
+
     /* Readers copy out of so_rcv under their serial lock, never waiting for the owner. */
     lock_acquire(&so->so_rcv_serial);
     sockbuf_flush(&so->so_rcv);
@@ -328,19 +331,23 @@ static void make_fresh(struct socket *so)
     lock_acquire(&so->so_snd_serial);
     so_state_change(so, 0,
                     SS_LISTENING | SS_CONNECTING | SS_CONNECTED | SS_CANTRCVMORE | SS_CANTSENDMORE |
-                        SS_SHUT_RD | SS_SHUT_WR | SS_RCVATMARK | SS_OOB_HAVE | SS_PEERFIN |
-                        SS_URGENT | SS_OOB_AWAITED | (so->so_bound ? 0 : SS_BOUND));
+                        SS_SHUT_RD | SS_SHUT_WR | SS_OOB_HAVE | SS_PEERFIN | SS_URGENT |
+                        SS_OOB_AWAITED | (so->so_bound ? 0 : SS_BOUND));
     sockbuf_flush(&so->so_snd);
     atomic_store_explicit(&so->so_sndflags, 0, memory_order_relaxed);
     lock_release(&so->so_snd_serial);
+    so->so_conn = SO_UNCONNECTED;
+    so->so_fport = 0;
+    if (keeps_port) {
+        so_wakeup(so);
+        return;
+    }
     so_state_change(so, SS_DISCONNECTED, 0);
     so->so_oldport = so->so_lport ? so->so_lport : so->so_oldport;
     if (!so->so_bound_port)
         so->so_lport = 0;
     if (!so->so_bound_addr)
         so->so_laddr = (struct ipaddr){.family = (uint8_t)so->so_domain};
-    so->so_fport = 0;
-    so->so_conn = SO_UNCONNECTED;
     so_wakeup(so);
 }
 
@@ -509,15 +516,20 @@ static int do_shutdown(struct socket *so, int how)
     uint32_t st = so_state(so);
     uint32_t bits = (how != SHUT_WR ? SS_SHUT_RD : 0) | (how != SHUT_RD ? SS_SHUT_WR : 0);
     bool connecting = (st & (SS_CONNECTING | SS_CONNECTED)) == SS_CONNECTING;
+    /* On FreeBSD it shuts half of what is in the making. */
+    bool lasts = connecting && KNOB(so->so_stack, tcp_freebsd_wire);
     int error = 0;
 
-    if (so->so_conn == SO_CONNECTING)
+    if (so->so_conn == SO_CONNECTING && !lasts)
         so->so_conn = (st & SS_CONNECTED) ? SO_CONNECTED : SO_DISCONNECTING;
-    if (st & SS_LISTENING)
-        return bits & SS_SHUT_RD ? disconnect(so) : 0;
-    if (connecting)
+    if (st & SS_LISTENING) {
+        error = bits & SS_SHUT_RD ? disconnect(so) : 0;
+        so_wakeup(so); /* whatever it did, as on Linux */
+        return error;
+    }
+    if (connecting && !lasts)
         return disconnect(so);
-    if (!(st & SS_CONNECTED))
+    if (!(st & SS_CONNECTED) && !lasts)
         error = -ENOTCONN; /* but it counts: those who wait are woken */
     so_state_change(so, bits, 0);
     if (error == 0 && so->so_pcb && so->so_proto->shutdown)
@@ -542,7 +554,7 @@ int weir_shutdown(int fd, int how)
     return api_result(&r, error);
 }
 
-/* SO_LINGER: the data are given time to be acknowledged, after the FIN was asked for. */
+/* SO_LINGER: data and FIN are given time to be acknowledged, as on Linux. */
 static void linger(struct socket *so, int32_t seconds)
 {
     uint64_t deadline = so_deadline(so->so_stack, (uint64_t)seconds * NS_PER_S);
@@ -553,8 +565,7 @@ static void linger(struct socket *so, int32_t seconds)
     so_leave(so->so_stack);
     while (error == 0) {
         uint32_t seq = so_event_seq(so);
-        atomic_store_explicit(&so->so_nospace, 1, memory_order_seq_cst);
-        if (sockbuf_used(&so->so_snd) == 0 || !(so_state(so) & SS_CONNECTED))
+        if ((so_state(so) & (SS_CONNECTED | SS_FINACKED)) != SS_CONNECTED)
             break;
         error = so_wait(so, seq, deadline);
     }
@@ -716,7 +727,7 @@ static int socket_ioctl(struct socket *so, unsigned long request, int *arg)
     case SIOCATMARK:
         if (!stream)
             return -ENOTTY;
-        *arg = (so_state(so) & SS_RCVATMARK) != 0;
+        *arg = so_is_at_mark(so);
         return 0;
     default:
         return -ENOTTY;

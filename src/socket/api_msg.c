@@ -22,7 +22,7 @@ static ssize_t msg_result(struct desc_ref *r, ssize_t n)
 struct peer_out {
     struct sockaddr *addr;
     socklen_t *len;
-    int *msg_flags;
+    struct msghdr *msg; /* its flags and control messages */
 };
 
 static ssize_t receive(struct socket *so, struct so_uio *u, int flags, const struct peer_out *out)
@@ -32,8 +32,10 @@ static ssize_t receive(struct socket *so, struct so_uio *u, int flags, const str
 
     if (n < 0)
         return n;
-    if (out->msg_flags)
-        *out->msg_flags = r.msg_flags;
+    if (out->msg) {
+        out->msg->msg_flags = r.msg_flags;
+        so_cmsg_put(so, &r.info, out->msg);
+    }
     if (out->addr && out->len) { /* of a stream: length 0 */
         memcpy(out->addr, &r.from, MIN(*out->len, r.fromlen));
         *out->len = r.fromlen;
@@ -105,33 +107,37 @@ ssize_t weir_read(int fd, void *buf, size_t len)
 
 ssize_t weir_recvmsg(int fd, struct msghdr *msg, int flags)
 {
-    int msg_flags = 0;
-    struct peer_out out = {msg->msg_name, &msg->msg_namelen, &msg_flags};
+    struct peer_out out = {msg->msg_name, &msg->msg_namelen, msg};
 
     if (msg->msg_iovlen > IOV_MAX || (msg->msg_name && (int)msg->msg_namelen < 0)) {
         errno = msg->msg_iovlen > IOV_MAX ? EMSGSIZE : EINVAL;
         return -1;
     }
-    ssize_t n = recv_iov(fd, msg->msg_iov, msg->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC, &out);
-    if (n >= 0) {
-        msg->msg_controllen = 0;
-        msg->msg_flags = msg_flags;
-    }
-    return n;
+    return recv_iov(fd, msg->msg_iov, msg->msg_iovlen, flags & ~MSG_CMSG_CLOEXEC, &out);
 }
 
 /* --- sending --- */
 
-static ssize_t send_datagram(struct socket *so, struct so_uio *u, int flags,
-                             const struct sockaddr *addr, socklen_t alen)
-{
-    struct ipaddr to;
-    uint16_t port = 0;
-    bool named = addr && alen;
-    ssize_t n = named ? api_destination(so, addr, alen, &to, &port) : 0;
+/* Where to, and what else of it; all may be NULL. */
+struct peer_in {
+    const struct sockaddr *addr;
+    socklen_t len;
+    const struct msghdr *control;
+};
 
+static ssize_t send_datagram(struct socket *so, struct so_uio *u, int flags,
+                             const struct peer_in *in)
+{
+    struct ipaddr addr;
+    struct so_send_to to = {.control = in->control};
+    ssize_t n = 0;
+
+    if (in->addr && in->len) {
+        to.addr = &addr;
+        n = api_destination(so, in->addr, in->len, &addr, &to.port);
+    }
     if (n == 0)
-        n = so_send_datagram(so, u, named ? &to : NULL, port, flags);
+        n = so_send_datagram(so, u, &to, flags);
     if (n < 0 && so_enter(so->so_stack) == 0) {
         api_autobind(so);
         so_leave(so->so_stack);
@@ -139,14 +145,19 @@ static ssize_t send_datagram(struct socket *so, struct so_uio *u, int flags,
     return n;
 }
 
-static ssize_t send_uio(struct socket *so, struct so_uio *u, int flags, const struct sockaddr *addr,
-                        socklen_t alen)
+static ssize_t send_uio(struct socket *so, struct so_uio *u, int flags, const struct peer_in *in)
 {
+    struct so_ancillary none;
+
     if (so->so_type != SOCK_STREAM)
-        return send_datagram(so, u, flags, addr, alen);
+        return send_datagram(so, u, flags, in);
     /* As on Linux the address of a stream's send is not looked at. */
-    return flags & MSG_FASTOPEN ? -EOPNOTSUPP
-                                : so_send_stream(so, u, flags, is_nonblock(so, flags));
+    if (flags & MSG_FASTOPEN)
+        return -EOPNOTSUPP;
+    uint32_t ends = so_state(so) & (SS_CONNECTED | SS_CANTSENDMORE | SS_SHUT_WR);
+    if (in->control && ends == SS_CONNECTED && so_cmsg_take(so, in->control, true, &none))
+        return -EINVAL;
+    return so_send_stream(so, u, flags, is_nonblock(so, flags));
 }
 
 ssize_t weir_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
@@ -159,7 +170,8 @@ ssize_t weir_sendto(int fd, const void *buf, size_t len, int flags, const struct
     if (!api_socket(fd, &r))
         return -1;
     int error = so_uio_init(&u, &iov, 1);
-    return msg_result(&r, error ? error : send_uio(r.so, &u, flags, addr, alen));
+    struct peer_in in = {addr, alen, NULL};
+    return msg_result(&r, error ? error : send_uio(r.so, &u, flags, &in));
 }
 
 ssize_t weir_send(int fd, const void *buf, size_t len, int flags)
@@ -175,7 +187,7 @@ ssize_t weir_writev(int fd, const struct iovec *iov, int iovcnt)
     if (!plain_file_call(fd, &r))
         return -1;
     int error = iovcnt < 0 ? -EINVAL : so_uio_init(&u, iov, (size_t)iovcnt);
-    return msg_result(&r, error ? error : send_uio(r.so, &u, 0, NULL, 0));
+    return msg_result(&r, error ? error : send_uio(r.so, &u, 0, &(struct peer_in){0}));
 }
 
 ssize_t weir_write(int fd, const void *buf, size_t len)
@@ -195,6 +207,6 @@ ssize_t weir_sendmsg(int fd, const struct msghdr *msg, int flags)
     if (msg->msg_iovlen > IOV_MAX)
         return msg_result(&r, -EMSGSIZE);
     int error = so_uio_init(&u, msg->msg_iov, msg->msg_iovlen);
-    return msg_result(&r,
-                      error ? error : send_uio(r.so, &u, flags, msg->msg_name, msg->msg_namelen));
+    struct peer_in in = {msg->msg_name, msg->msg_namelen, msg->msg_controllen ? msg : NULL};
+    return msg_result(&r, error ? error : send_uio(r.so, &u, flags, &in));
 }

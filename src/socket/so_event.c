@@ -5,6 +5,9 @@
 #include <limits.h>
 #include <poll.h>
 
+/* Whom Linux wakes by data: an edge-triggered watch of POLLPRI is one of them. */
+#define SO_WAKE_IN (SO_POLL_IN | POLLPRI | POLLRDBAND)
+
 void so_state_change(struct socket *so, uint32_t set, uint32_t clear)
 {
     uint32_t old = atomic_load_explicit(&so->so_state, memory_order_relaxed);
@@ -35,7 +38,7 @@ void so_wakeup(struct socket *so)
 void so_connecting(struct socket *so)
 {
     so_state_change(so, SS_CONNECTING,
-                    SS_DISCONNECTED | SS_CANTRCVMORE | SS_CANTSENDMORE | SS_PEERFIN);
+                    SS_DISCONNECTED | SS_CANTRCVMORE | SS_CANTSENDMORE | SS_PEERFIN | SS_FINACKED);
     so->so_conn = SO_CONNECTING;
 }
 
@@ -53,7 +56,7 @@ static void accept_enqueue(struct socket *so)
     TAILQ_INSERT_TAIL(&l->so_accept, so, so_accept_link);
     l->so_qlen++;
     lock_release(&l->so_rcv.sb_lock);
-    so_wakeup_events(l, SO_POLL_IN);
+    so_wakeup_events(l, SO_WAKE_IN);
 }
 
 void so_connected(struct socket *so)
@@ -82,7 +85,7 @@ void so_error_set(struct socket *so, int error)
 void so_cantrcvmore(struct socket *so)
 {
     so_state_change(so, SS_CANTRCVMORE | SS_PEERFIN, 0);
-    so_wakeup_events(so, SO_POLL_IN | POLLRDHUP | POLLHUP);
+    so_wakeup(so);
 }
 
 void so_cantsendmore(struct socket *so)
@@ -98,6 +101,12 @@ void so_disconnected(struct socket *so)
     so_wakeup(so);
 }
 
+void so_fin_acked(struct socket *so)
+{
+    so_state_change(so, SS_FINACKED, 0);
+    so_wakeup(so);
+}
+
 void so_readable(struct socket *so)
 {
     /* Linux's tcp_data_ready: below the low-water mark nobody is woken. Those who wait for more
@@ -107,14 +116,15 @@ void so_readable(struct socket *so)
     if (unlikely(lowat > 1) && so->so_type == SOCK_STREAM && sockbuf_used(&so->so_rcv) < lowat &&
         sockbuf_space(&so->so_rcv) != 0)
         return;
-    so_wakeup_events(so, SO_POLL_IN);
+    so_wakeup_events(so, SO_WAKE_IN);
 }
 
 void so_writable(struct socket *so)
 {
     /* Pairs with senders and pollers: they set so_nospace, then look at the space again. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!LOAD_RELAXED(&so->so_nospace) || !so_is_writable(so))
+    if (!LOAD_RELAXED(&so->so_nospace) || !so_is_writable(so) ||
+        sockbuf_space(&so->so_snd) < LOAD_RELAXED(&so->so_snd.sb_lowat)) /* sendfile's: a half */
         return;
     atomic_store_explicit(&so->so_nospace, 0, memory_order_relaxed);
     so_wakeup_events(so, SO_POLL_OUT | POLLWRBAND);
@@ -123,13 +133,11 @@ void so_writable(struct socket *so)
 void so_oob_arrived(struct socket *so, uint8_t byte, bool have_byte, uint32_t mark_off)
 {
     lock_acquire(&so->so_rcv.sb_lock);
-    uint32_t ahead = LOAD_RELAXED(&so->so_rcv.sb_cc) + mark_off;
     so->so_oob = byte;
-    so->so_oobmark = so->so_rcv.sb_dropped + ahead;
-    so_state_change(so,
-                    SS_URGENT | (ahead == 0 ? SS_RCVATMARK : 0) |
-                        (have_byte ? SS_OOB_HAVE : SS_OOB_AWAITED),
-                    (ahead ? SS_RCVATMARK : 0) | (have_byte ? SS_OOB_AWAITED : SS_OOB_HAVE));
+    so->so_oobmark = LOAD_RELAXED(&so->so_rcv.sb_in) + mark_off;
+    /* Before the data behind it are appended: readers look at the state after the count. */
+    so_state_change(so, SS_URGENT | (have_byte ? SS_OOB_HAVE : SS_OOB_AWAITED),
+                    have_byte ? SS_OOB_AWAITED : SS_OOB_HAVE);
     lock_release(&so->so_rcv.sb_lock);
     so_wakeup_events(so, POLLPRI);
 }
@@ -159,6 +167,8 @@ struct socket *so_newconn(struct socket *listener)
     so->so_listener = listener;
     so_state_change(so, SS_INCOMPLETE, 0);
     so_option_inherit(listener, so);
+    /* As on Linux the choice of an address is inherited, that of the port is not. */
+    so->so_bound = so->so_bound_addr = listener->so_bound_addr;
     if (so->so_proto->inherit)
         so->so_proto->inherit(listener, so);
     return so;

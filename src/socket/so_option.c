@@ -23,21 +23,21 @@
 static const struct {
     int level, name;
 } ip_booleans[] = {
-    {IPPROTO_IP, IP_RECVOPTS},
-    {IPPROTO_IP, IP_PKTINFO},
-    {IPPROTO_IP, IP_RECVERR},
-    {IPPROTO_IP, IP_RECVTTL},
-    {IPPROTO_IP, IP_RECVTOS},
-    {IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT},
-    {IPPROTO_IP, IP_MULTICAST_LOOP},
-    {IPPROTO_IP, IP_RECVORIGDSTADDR},
-    {IPPROTO_IPV6, IPV6_RECVPKTINFO},
-    {IPPROTO_IPV6, IPV6_RECVHOPLIMIT},
-    {IPPROTO_IPV6, IPV6_RECVTCLASS},
-    {IPPROTO_IPV6, IPV6_RECVERR},
-    {IPPROTO_IPV6, IPV6_DONTFRAG},
-    {IPPROTO_IPV6, IPV6_AUTOFLOWLABEL},
-    {IPPROTO_IPV6, IPV6_MULTICAST_LOOP},
+    [SO_FLAG_RECVOPTS] = {IPPROTO_IP, IP_RECVOPTS},
+    [SO_FLAG_PKTINFO] = {IPPROTO_IP, IP_PKTINFO},
+    [SO_FLAG_RECVERR] = {IPPROTO_IP, IP_RECVERR},
+    [SO_FLAG_RECVTTL] = {IPPROTO_IP, IP_RECVTTL},
+    [SO_FLAG_RECVTOS] = {IPPROTO_IP, IP_RECVTOS},
+    [SO_FLAG_BIND_NO_PORT] = {IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT},
+    [SO_FLAG_MCAST_LOOP] = {IPPROTO_IP, IP_MULTICAST_LOOP},
+    [SO_FLAG_ORIGDSTADDR] = {IPPROTO_IP, IP_RECVORIGDSTADDR},
+    [SO_FLAG_PKTINFO6] = {IPPROTO_IPV6, IPV6_RECVPKTINFO},
+    [SO_FLAG_HOPLIMIT] = {IPPROTO_IPV6, IPV6_RECVHOPLIMIT},
+    [SO_FLAG_TCLASS] = {IPPROTO_IPV6, IPV6_RECVTCLASS},
+    [SO_FLAG_RECVERR6] = {IPPROTO_IPV6, IPV6_RECVERR},
+    [SO_FLAG_DONTFRAG6] = {IPPROTO_IPV6, IPV6_DONTFRAG},
+    [SO_FLAG_AUTOFLOWLABEL6] = {IPPROTO_IPV6, IPV6_AUTOFLOWLABEL},
+    [SO_FLAG_MCAST_LOOP6] = {IPPROTO_IPV6, IPV6_MULTICAST_LOOP},
 };
 
 static uint32_t ip_boolean_bit(int level, int name)
@@ -57,9 +57,8 @@ void so_option_init(struct socket *so)
     so->so_ttl = so->so_hoplimit = so->so_mcast_ttl = -1;
     so->so_pmtudisc = IP_PMTUDISC_WANT;
     so->so_v6only = so->so_domain == AF_INET6 && KNOB(s, ip6_v6only);
-    so->so_ipflags = ip_boolean_bit(IPPROTO_IP, IP_MULTICAST_LOOP) |
-                     ip_boolean_bit(IPPROTO_IPV6, IPV6_MULTICAST_LOOP) |
-                     ip_boolean_bit(IPPROTO_IPV6, IPV6_AUTOFLOWLABEL);
+    so->so_ipflags =
+        1u << SO_FLAG_MCAST_LOOP | 1u << SO_FLAG_MCAST_LOOP6 | 1u << SO_FLAG_AUTOFLOWLABEL6;
 }
 
 void so_option_inherit(const struct socket *from, struct socket *to)
@@ -153,10 +152,11 @@ static int get_socket_option(struct socket *so, int name, void *val, socklen_t *
         return give_int(val, len, -1);
     case SO_BUSY_POLL:
     case SO_ZEROCOPY:
-    case SO_TIMESTAMPNS:
     case SO_TIMESTAMPING:
     case SO_RXQ_OVFL:
         return give_int(val, len, 0);
+    case SO_TIMESTAMPNS:
+        return give_int(val, len, so_wants(so, SO_FLAG_TIMESTAMPNS));
     case SO_MAX_PACING_RATE:
         return give(val, len, &all, *len < sizeof all ? sizeof(uint32_t) : sizeof all);
     case SO_BINDTODEVICE:
@@ -269,6 +269,14 @@ static int set_boolean(struct socket *so, int name, bool on)
     return 0;
 }
 
+static void set_ip_boolean(struct socket *so, uint32_t bit, bool on)
+{
+    if (on)
+        atomic_fetch_or_explicit(&so->so_ipflags, bit, memory_order_relaxed);
+    else
+        atomic_fetch_and_explicit(&so->so_ipflags, ~bit, memory_order_relaxed);
+}
+
 static int set_buffer(struct socket *so, struct sockbuf *sb, int v)
 {
     int64_t max = KNOB(so->so_stack, kern_maxsockbuf);
@@ -316,6 +324,14 @@ static int set_lowat(struct socket *so, int v)
     return 0;
 }
 
+/* One clears the other, and either is cleared by both. */
+static int set_timestamp(struct socket *so, int name, bool on)
+{
+    set_boolean(so, SO_TIMESTAMP, on && name == SO_TIMESTAMP);
+    set_ip_boolean(so, 1u << SO_FLAG_TIMESTAMPNS, on && name == SO_TIMESTAMPNS);
+    return 0;
+}
+
 static int set_socket_option(struct socket *so, int name, const void *val, socklen_t len)
 {
     int v;
@@ -325,6 +341,8 @@ static int set_socket_option(struct socket *so, int name, const void *val, sockl
     if (len < sizeof v)
         return -EINVAL;
     memcpy(&v, val, sizeof v);
+    if (name == SO_TIMESTAMP || name == SO_TIMESTAMPNS)
+        return set_timestamp(so, name, v != 0);
     if (name > 0 && name < 32 && (BOOLEANS & 1u << name))
         return set_boolean(so, name, v != 0);
     switch (name) {
@@ -354,7 +372,6 @@ static int set_socket_option(struct socket *so, int name, const void *val, sockl
         return 0;
     case SO_ZEROCOPY:
         return v == 0 ? 0 : v == 1 ? -EOPNOTSUPP : -EINVAL;
-    case SO_TIMESTAMPNS:
     case SO_TIMESTAMPING:
     case SO_RXQ_OVFL:
         return v == 0 ? 0 : -ENOPROTOOPT;
@@ -366,14 +383,6 @@ static int set_socket_option(struct socket *so, int name, const void *val, sockl
     default:
         return -ENOPROTOOPT;
     }
-}
-
-static void set_ip_boolean(struct socket *so, uint32_t bit, bool on)
-{
-    if (on)
-        atomic_fetch_or_explicit(&so->so_ipflags, bit, memory_order_relaxed);
-    else
-        atomic_fetch_and_explicit(&so->so_ipflags, ~bit, memory_order_relaxed);
 }
 
 static uint8_t tos_of(const struct socket *so, int v)

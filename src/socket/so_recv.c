@@ -1,124 +1,45 @@
 /* SPDX-License-Identifier: BSD-2-Clause
- * Receiving. The stream variant decides under the lock of so_rcv how much may be delivered, copies
- * without it (the owner only touches the tail), takes it once more to drop what was delivered, and
- * tells the protocol once. */
-#include "so_private.h"
+ * Receiving: the call, which blocks, and what its ways of taking data have in common
+ * (so_recv_generic.c, so_recv_stream.c, so_recv_lockfree.c). Which one is used is looked at per
+ * call. */
+#include "so_recv.h"
 #include "wire/addr.h"
 
-/* What a walk over so_rcv may look at without its lock: the owner goes on filling the last mbuf. */
-struct snapshot {
-    const struct mbuf *head, *tail;
-    uint32_t tail_len;
-};
+/* --- the urgent mark: so_oobmark, a position as so_rcv counts --- */
 
-static void copy_out(const struct snapshot *s, uint32_t off, struct so_uio *u, uint32_t n,
-                     bool discard)
+/* Bytes that may be read before the urgent mark is met, of `used`; *at_mark: it must be passed
+ * first. With SS_URGENT and the lock of so_rcv. */
+static uint32_t up_to_mark(struct socket *so, uint32_t used, int flags, size_t copied,
+                           bool *at_mark)
 {
-    const struct mbuf *m = s->head;
+    uint32_t st = so_state(so), ahead = so->so_oobmark - LOAD_RELAXED(&so->so_rcv.sb_out);
 
-    while (n) {
-        uint32_t len = m == s->tail ? s->tail_len : m->m_len;
-        if (off >= len) {
-            CHECK(m != s->tail);
-            off -= len;
-            m = m->m_next;
-            continue;
-        }
-        uint32_t k = MIN(n, len - off);
-        if (discard)
-            so_uio_skip(u, k);
-        else
-            so_uio_put(u, m->m_data + off, k);
-        n -= k;
-        off += k;
+    *at_mark = false;
+    if (!(st & SS_URGENT))
+        return used;
+    if (ahead) {
+        *at_mark = used > ahead && !!(flags & MSG_PEEK) && copied >= ahead;
+        return MIN(used, ahead);
     }
-}
-
-/* --- streams --- */
-
-/* Where the urgent mark lets a read go on. Lock of so_rcv held. Returns false when it must stop
- * before any byte. */
-static bool pass_mark(struct socket *so, int flags, size_t copied)
-{
-    uint32_t st = so_state(so);
-
-    if (!(st & SS_RCVATMARK))
-        return true;
-    if (copied)
-        return false;
+    *at_mark = copied > 0;
     /* In line the urgent byte is read with the rest; else it is skipped now, read by MSG_OOB or
      * not. One that is only announced cannot be passed before something is behind it. */
-    if (!(flags & MSG_PEEK) && (LOAD_RELAXED(&so->so_rcv.sb_cc) ||
-                                (!so_has_option(so, SO_OOBINLINE) && !(st & SS_OOB_AWAITED))))
-        so_state_change(so, 0, SS_RCVATMARK | SS_URGENT | SS_OOB_HAVE | SS_OOB_AWAITED);
-    return true;
+    if (!*at_mark && !(flags & MSG_PEEK) &&
+        (used || (!so_has_option(so, SO_OOBINLINE) && !(st & SS_OOB_AWAITED))))
+        so_state_change(so, 0, SS_URGENT | SS_OOB_HAVE | SS_OOB_AWAITED);
+    return *at_mark ? 0 : used;
 }
 
-/* Bytes that may be read before the urgent mark is met; 0: none is ahead. Lock of so_rcv held. */
-static uint32_t before_mark(struct socket *so)
-{
-    if ((so_state(so) & (SS_URGENT | SS_RCVATMARK)) != SS_URGENT)
-        return 0;
-    return so->so_oobmark - so->so_rcv.sb_dropped;
-}
-
-/* Bytes were dropped: the mark may be next. */
-static void meet_mark(struct socket *so)
-{
-    lock_acquire(&so->so_rcv.sb_lock);
-    if ((so_state(so) & SS_URGENT) && so->so_oobmark == so->so_rcv.sb_dropped)
-        so_state_change(so, SS_RCVATMARK, 0);
-    lock_release(&so->so_rcv.sb_lock);
-}
-
-/* Deliver what is there, from `copied` on with MSG_PEEK. Returns bytes; *stop: the urgent mark was
- * reached. so_rcv_serial held. */
-static uint32_t stream_take(struct socket *so, struct so_uio *u, int flags, size_t copied,
-                            bool *stop)
+bool so_is_at_mark(struct socket *so)
 {
     struct sockbuf *sb = &so->so_rcv;
-    uint32_t off = flags & MSG_PEEK ? (uint32_t)copied : 0, n = 0;
-    struct snapshot snap;
 
-    *stop = false;
+    if (likely(!(so_state(so) & SS_URGENT)))
+        return false;
     lock_acquire(&sb->sb_lock);
-    uint32_t used = LOAD_RELAXED(&sb->sb_cc);
-    if (unlikely(so_state(so) & SS_URGENT)) {
-        *stop = !pass_mark(so, flags, copied);
-        uint32_t before = before_mark(so);
-        if (before && used > before) {
-            used = before;
-            *stop = off >= used;
-        }
-    }
-    if (used > off && !*stop) {
-        n = (uint32_t)MIN(u->left, used - off);
-        snap = (struct snapshot){sb->sb_mb, sb->sb_tail, sb->sb_tail ? sb->sb_tail->m_len : 0};
-    }
+    bool at = (so_state(so) & SS_URGENT) && so->so_oobmark == LOAD_RELAXED(&sb->sb_out);
     lock_release(&sb->sb_lock);
-    if (n == 0)
-        return 0;
-    copy_out(&snap, off, u, n, flags & MSG_TRUNC);
-    if (flags & MSG_PEEK)
-        return n;
-    sockbuf_drop(sb, n);
-    so->so_rcv_taken += n;
-    if (unlikely(so_state(so) & SS_URGENT))
-        meet_mark(so);
-    return n;
-}
-
-/* True when the window may have opened enough for the peer to be told. so_rcv_serial held. */
-static bool notice_due(struct socket *so)
-{
-    uint32_t notice = LOAD_RELAXED(&so->so_rcv_notice);
-
-    if (so->so_rcv_taken == 0)
-        return false;
-    if (so->so_rcv_taken < MIN(notice, LOAD_RELAXED(&so->so_rcv.sb_hiwat) / 4))
-        return false;
-    so->so_rcv_taken = 0;
-    return true;
+    return at;
 }
 
 static ssize_t receive_oob(struct socket *so, struct so_uio *u, int flags, struct so_recv_result *r)
@@ -151,20 +72,151 @@ static ssize_t receive_oob(struct socket *so, struct so_uio *u, int flags, struc
     return 1;
 }
 
-/* Nothing more could be delivered. Returns 1 to wait, or what the call returns (<= 0), by the rules
- * of Linux's tcp_recvmsg. st, error: as they were before the buffer was looked at, so that no data
- * is behind an EOF. */
-static int stream_blocked(struct socket *so, uint32_t st, int error, bool nonblock)
+/* --- streams --- */
+
+struct so_recv_look so_recv_look(struct socket *so, size_t room, int flags, size_t copied,
+                                 bool locked) TS_NO_ANALYSIS
 {
-    if (st & SS_PEERFIN)
+    struct sockbuf *sb = &so->so_rcv;
+    struct so_recv_look l = {.off = flags & MSG_PEEK ? (uint32_t)copied : 0};
+    /* In this order: data behind a mark are published after the mark. */
+    uint32_t used = sockbuf_used(sb);
+
+    if (unlikely(so_state(so) & SS_URGENT)) {
+        if (!locked)
+            lock_acquire(&sb->sb_lock);
+        used = up_to_mark(so, used, flags, copied, &l.at_mark);
+        if (!locked)
+            lock_release(&sb->sb_lock);
+    }
+    if (used > l.off)
+        l.n = (uint32_t)MIN(room, used - l.off);
+    return l;
+}
+
+/* Bytes that somebody may have cut off their file. False: lost, nothing was copied. */
+static bool put_volatile(struct so_uio *u, const struct mbuf *m, uint32_t off, uint32_t n)
+{
+    struct so_uio before = *u;
+
+    so_uio_put(u, m->m_data + off, n);
+    if (mbuf_intact(m))
+        return true;
+    *u = before;
+    return false;
+}
+
+uint32_t so_recv_copy(const struct mbuf *m, uint32_t off, struct so_uio *u, uint32_t n, int flags)
+{
+    uint32_t left = n;
+
+    while (left) {
+        uint32_t len = sockbuf_len(m);
+        if (off >= len) {
+            off -= len;
+            m = sockbuf_next(m);
+            continue;
+        }
+        uint32_t k = MIN(left, len - off);
+        __builtin_prefetch(m->m_ext); /* what it costs and who has it is needed to free it */
+        if (flags & MSG_TRUNC) {
+            so_uio_skip(u, k);
+        } else if (likely(!(m->m_flags & M_VOLATILE))) {
+            so_uio_put(u, m->m_data + off, k);
+        } else if (!put_volatile(u, m, off, k)) {
+            return n - left;
+        }
+        left -= k;
+        off += k;
+    }
+    return n;
+}
+
+bool so_recv_notice_due(struct socket *so)
+{
+    uint32_t notice = LOAD_RELAXED(&so->so_rcv_notice);
+
+    if (so->so_rcv_taken == 0)
+        return false;
+    if (so->so_rcv_taken < MIN(notice, LOAD_RELAXED(&so->so_rcv.sb_hiwat) / 4))
+        return false;
+    so->so_rcv_taken = 0;
+    return true;
+}
+
+void so_recv_begin(struct socket *so, struct so_recv_wait *w)
+{
+    w->seq = so_event_seq(so);
+    w->st = so_state(so);
+    w->error = atomic_load_explicit(&so->so_error, memory_order_acquire);
+}
+
+/* Nothing was delivered. Returns 1 to wait, or what the call returns (<= 0), by the rules of
+ * Linux's tcp_recvmsg. State and error are those from before the buffer was looked at, so that no
+ * data is behind an EOF. */
+static int verdict(struct socket *so, const struct so_recv_wait *w, bool nonblock)
+{
+    int error = w->error;
+
+    if (w->st & SS_PEERFIN)
         return 0;
     if (error && (error = so_take_error(so)) != 0)
         return -error;
-    if (st & (SS_CANTRCVMORE | SS_SHUT_RD))
+    if (w->st & (SS_CANTRCVMORE | SS_SHUT_RD))
         return 0;
-    if (!(st & (SS_CONNECTING | SS_CONNECTED)))
+    if (!(w->st & (SS_CONNECTING | SS_CONNECTED)))
         return -ENOTCONN;
     return nonblock ? -EAGAIN : 1;
+}
+
+bool so_recv_block(struct socket *so, struct so_recv_wait *w, size_t copied, bool nonblock,
+                   ssize_t *result)
+{
+    *result = (ssize_t)copied;
+    if (copied) {
+        if (nonblock || w->error || !(w->st & (SS_CONNECTING | SS_CONNECTED)) ||
+            (w->st & (SS_CANTRCVMORE | SS_SHUT_RD)))
+            return false;
+    } else {
+        int v = verdict(so, w, nonblock);
+        *result = v;
+        if (v <= 0)
+            return false;
+    }
+    if (!w->deadline)
+        w->deadline = so_deadline(so->so_stack, so->so_rcvtimeo_ns);
+    int error = so_wait(so, w->seq, w->deadline);
+    if (error && !copied)
+        *result = error;
+    return error == 0;
+}
+
+static so_recv_fn *way(const struct socket *so)
+{
+    switch (KNOB(so->so_stack, tcp_soreceive_stream)) {
+    case SOCKBUF_GENERIC:
+        return so_recv_generic;
+    case SOCKBUF_STREAM:
+        return so_recv_stream;
+    default:
+        return so_recv_lockfree;
+    }
+}
+
+/* One look at the buffer, and what it gives. Nobody takes a lock to see that there is nothing. */
+static ssize_t take_some(struct socket *so, so_recv_fn *take, struct so_uio *u, int flags,
+                         size_t copied, bool *stop)
+{
+    *stop = false;
+    if (sockbuf_used(&so->so_rcv) == 0 && likely(!(so_state(so) & SS_URGENT)))
+        return 0;
+    lock_acquire(&so->so_rcv_serial);
+    ssize_t n = take(so, u, flags, copied, stop);
+    bool notice = so_recv_notice_due(so);
+    lock_release(&so->so_rcv_serial);
+    if (notice)
+        so_defer(so, SO_WORK_RCVD);
+    return n;
 }
 
 static ssize_t receive_stream(struct socket *so, struct so_uio *u, int flags, bool nonblock,
@@ -172,114 +224,28 @@ static ssize_t receive_stream(struct socket *so, struct so_uio *u, int flags, bo
 {
     size_t want = u->left, copied = 0;
     size_t target = flags & MSG_WAITALL ? want : MIN(LOAD_RELAXED(&so->so_rcv.sb_lowat), want);
-    uint64_t deadline = 0;
+    struct so_recv_wait w = {0};
+    so_recv_fn *take = way(so);
 
     if (so_state(so) & SS_LISTENING)
         return -ENOTCONN;
     if (unlikely(flags & MSG_OOB))
         return receive_oob(so, u, flags, r);
     for (;;) {
-        uint32_t seq = so_event_seq(so);
-        uint32_t st = so_state(so);
-        int error = atomic_load_explicit(&so->so_error, memory_order_acquire);
         bool stop;
 
-        lock_acquire(&so->so_rcv_serial);
-        copied += stream_take(so, u, flags, copied, &stop);
-        bool notice = notice_due(so);
-        lock_release(&so->so_rcv_serial);
-        if (notice)
-            so_defer(so, SO_WORK_RCVD);
+        so_recv_begin(so, &w);
+        ssize_t n = take_some(so, take, u, flags, copied, &stop);
+        if (unlikely(n < 0)) { /* the peer must not wait for a reader who cannot go on */
+            so_defer(so, SO_WORK_VANISHED);
+            return copied ? (ssize_t)copied : n;
+        }
+        copied += (size_t)n;
 
         if (copied ? copied >= target || stop : want == 0 && sockbuf_used(&so->so_rcv))
             return (ssize_t)copied;
-        if (copied) {
-            if (nonblock || error || !(st & (SS_CONNECTING | SS_CONNECTED)) ||
-                (st & (SS_CANTRCVMORE | SS_SHUT_RD)))
-                return (ssize_t)copied;
-        } else {
-            int verdict = stream_blocked(so, st, error, nonblock);
-            if (verdict <= 0)
-                return verdict;
-        }
-        if (!deadline)
-            deadline = so_deadline(so->so_stack, so->so_rcvtimeo_ns);
-        int w = so_wait(so, seq, deadline);
-        if (w)
-            return copied ? (ssize_t)copied : w;
-    }
-}
-
-/* --- datagrams --- */
-
-static ssize_t deliver(struct mbuf *rec, struct so_uio *u, int flags, struct so_recv_result *r)
-{
-    struct mbuf *m = rec;
-
-    if (m->m_flags & M_ADDR) {
-        r->fromlen = (socklen_t)MIN(m->m_len, sizeof r->from);
-        memcpy(&r->from, m->m_data, r->fromlen);
-        m = m->m_next;
-    }
-    uint32_t len = mbuf_chain_len(m), n = (uint32_t)MIN(u->left, len), left = n;
-    for (; left; m = m->m_next) {
-        uint32_t k = MIN(left, m->m_len);
-        so_uio_put(u, m->m_data, k);
-        left -= k;
-    }
-    if (n < len)
-        r->msg_flags |= MSG_TRUNC;
-    return flags & MSG_TRUNC ? (ssize_t)len : (ssize_t)n;
-}
-
-/* -EAGAIN: none. Readers are serialised: a record that is only looked at stays. */
-static ssize_t datagram_take(struct socket *so, struct so_uio *u, int flags,
-                             struct so_recv_result *r)
-{
-    struct mbuf *rec;
-    ssize_t n = -EAGAIN;
-
-    if (!(flags & MSG_PEEK)) {
-        lock_acquire(&so->so_rcv_serial);
-        rec = sockbuf_take_record(&so->so_rcv);
-        lock_release(&so->so_rcv_serial);
-        if (rec) {
-            n = deliver(rec, u, flags, r);
-            mbuf_free_chain(&rec);
-        }
-        return n;
-    }
-    lock_acquire(&so->so_rcv_serial);
-    lock_acquire(&so->so_rcv.sb_lock);
-    rec = so->so_rcv.sb_mb;
-    lock_release(&so->so_rcv.sb_lock);
-    if (rec)
-        n = deliver(rec, u, flags, r);
-    lock_release(&so->so_rcv_serial);
-    return n;
-}
-
-static ssize_t receive_datagram(struct socket *so, struct so_uio *u, int flags, bool nonblock,
-                                struct so_recv_result *r)
-{
-    uint64_t deadline = 0;
-
-    for (;;) {
-        uint32_t seq = so_event_seq(so);
-        uint32_t st = so_state(so);
-        int error = so_take_error(so);
-        if (error)
-            return -error;
-        ssize_t n = datagram_take(so, u, flags, r);
-        if (n != -EAGAIN || nonblock)
+        if (!so_recv_block(so, &w, copied, nonblock, &n))
             return n;
-        if (st & (SS_SHUT_RD | SS_CANTRCVMORE))
-            return 0;
-        if (!deadline)
-            deadline = so_deadline(so->so_stack, so->so_rcvtimeo_ns);
-        int w = so_wait(so, seq, deadline);
-        if (w)
-            return w;
     }
 }
 
@@ -288,41 +254,26 @@ ssize_t so_receive(struct socket *so, struct so_uio *u, int flags, bool nonblock
 {
     r->fromlen = 0;
     r->msg_flags = 0;
+    r->info.local.family = 0;
     if (unlikely(flags & MSG_ERRQUEUE))
         return -EAGAIN; /* it is always empty */
     return so->so_type == SOCK_STREAM ? receive_stream(so, u, flags, nonblock, r)
-                                      : receive_datagram(so, u, flags, nonblock, r);
+                                      : so_receive_datagram(so, u, flags, nonblock, r);
 }
 
 uint32_t so_inq(struct socket *so)
 {
     struct sockbuf *sb = &so->so_rcv;
-    uint32_t n;
 
-    if (so->so_type == SOCK_STREAM) {
+    if (so->so_type != SOCK_STREAM)
+        return so_datagram_len(so);
+    uint32_t n = sockbuf_used(sb);
+    if (unlikely(so_state(so) & SS_URGENT) && !so_has_option(so, SO_OOBINLINE)) {
         lock_acquire(&sb->sb_lock);
-        n = LOAD_RELAXED(&sb->sb_cc);
-        uint32_t before = before_mark(so);
-        if (before && n > before && !so_has_option(so, SO_OOBINLINE))
-            n = before;
+        uint32_t ahead = so->so_oobmark - LOAD_RELAXED(&sb->sb_out);
+        if ((so_state(so) & SS_URGENT) && ahead)
+            n = MIN(n, ahead);
         lock_release(&sb->sb_lock);
-        return n;
     }
-    lock_acquire(&so->so_rcv_serial);
-    lock_acquire(&sb->sb_lock);
-    struct mbuf *rec = sb->sb_mb;
-    lock_release(&sb->sb_lock);
-    if (rec && (rec->m_flags & M_ADDR))
-        rec = rec->m_next;
-    n = rec ? mbuf_chain_len(rec) : 0;
-    lock_release(&so->so_rcv_serial);
     return n;
-}
-
-bool so_has_record(struct socket *so)
-{
-    lock_acquire(&so->so_rcv.sb_lock);
-    bool have = so->so_rcv.sb_mb != NULL;
-    lock_release(&so->so_rcv.sb_lock);
-    return have;
 }

@@ -8,10 +8,7 @@
 /* A blocked sender without buffers looks again so often. */
 #define NOBUFS_RETRY_NS (5 * NS_PER_MS)
 
-/* 0: data may be appended; -EAGAIN: the connection is still being made; else the error of Linux's
- * tcp_sendmsg. take: the pending error is reported, thus consumed (not when some bytes of the call
- * went before). */
-static int sendable(struct socket *so, bool take)
+int so_sendable(struct socket *so, bool take)
 {
     uint32_t st = so_state(so);
     int error = atomic_load_explicit(&so->so_error, memory_order_acquire);
@@ -25,7 +22,7 @@ static int sendable(struct socket *so, bool take)
     return (st & (SS_CONNECTING | SS_CONNECTED)) == SS_CONNECTING ? -EAGAIN : -EPIPE;
 }
 
-static uint32_t room(struct socket *so)
+uint32_t so_send_room(struct socket *so)
 {
     uint32_t space = sockbuf_space(&so->so_snd);
 
@@ -36,7 +33,7 @@ static uint32_t room(struct socket *so)
     return so_unsent_is_enough(so) ? 0 : sockbuf_space(&so->so_snd);
 }
 
-static void set_more(struct socket *so, bool more)
+void so_send_set_more(struct socket *so, bool more)
 {
     uint32_t now = LOAD_RELAXED(&so->so_sndflags);
 
@@ -46,14 +43,12 @@ static void set_more(struct socket *so, bool more)
         atomic_fetch_and_explicit(&so->so_sndflags, ~SO_SND_MORE, memory_order_relaxed);
 }
 
-/* Copy and append what there is room for, up to a batch. Bytes, -EAGAIN, -ENOBUFS. so_snd_serial
- * held. */
-static ssize_t append(struct socket *so, struct so_uio *u)
+ssize_t so_send_append(struct socket *so, struct so_uio *u)
 {
     size_t total = 0;
 
     while (u->left && total < SEND_BATCH) {
-        uint32_t space = room(so);
+        uint32_t space = so_send_room(so);
         if (space == 0)
             break;
         uint32_t n = (uint32_t)MIN(MIN(u->left, space), BIGCLUSTER_64K);
@@ -77,10 +72,10 @@ static ssize_t append_checked(struct socket *so, struct so_uio *u, int flags, bo
     lock_acquire(&so->so_snd_serial);
     /* connect(AF_UNSPEC) empties so_snd under this lock: what was sent to a connection that is over
      * must not wait there for the next one. */
-    if (likely(sendable(so, false) == 0))
-        n = append(so, u);
+    if (likely(so_sendable(so, false) == 0))
+        n = so_send_append(so, u);
     if (n > 0)
-        set_more(so, (flags & MSG_MORE) || (more && u->left));
+        so_send_set_more(so, (flags & MSG_MORE) || (more && u->left));
     lock_release(&so->so_snd_serial);
     return n;
 }
@@ -116,7 +111,7 @@ static ssize_t send_some(struct socket *so, struct so_uio *u, int flags, bool mo
 static ssize_t cut_short(struct socket *so, int flags, size_t sent)
 {
     if (!(flags & MSG_MORE) && (LOAD_RELAXED(&so->so_sndflags) & SO_SND_MORE)) {
-        set_more(so, false);
+        so_send_set_more(so, false);
         so_defer(so, SO_WORK_SEND);
     }
     return (ssize_t)sent;
@@ -139,7 +134,7 @@ ssize_t so_send_stream(struct socket *so, struct so_uio *u, int flags, bool nonb
 
     for (;;) {
         uint32_t seq = so_event_seq(so);
-        ssize_t n = sendable(so, sent == 0);
+        ssize_t n = so_sendable(so, sent == 0);
         if (n == 0 && u->left == 0)
             return 0;
         if (n == 0)
@@ -161,46 +156,75 @@ ssize_t so_send_stream(struct socket *so, struct so_uio *u, int flags, bool nonb
     }
 }
 
-static int datagram_sendable(struct socket *so, const struct ipaddr *to, int flags, size_t len)
+static bool goes_to_v4(const struct socket *so, const struct so_send_to *to)
+{
+    return (to->addr ? to->addr : &so->so_faddr)->family == AF_INET;
+}
+
+/* 0, with what the control messages chose; a negative error. */
+static int datagram_sendable(struct socket *so, const struct so_send_to *to, int flags, size_t len,
+                             struct so_ancillary *a)
 {
     if (len > 0xffff)
         return -EMSGSIZE;
     if ((flags & MSG_OOB) && so->so_domain == AF_INET) /* Linux's IPv6 does not mind */
         return -EOPNOTSUPP;
-    if (!to && !(so_state(so) & SS_CONNECTED))
+    if (!to->addr && !(so_state(so) & SS_CONNECTED))
         return -EDESTADDRREQ;
-    int error = so_take_error(so);
-    if (error)
-        return -error;
-    return so_state(so) & (SS_SHUT_WR | SS_CANTSENDMORE) ? -EPIPE : 0;
+    *a = (struct so_ancillary){.ttl = -1, .tos = -1};
+    int error = to->control ? so_cmsg_take(so, to->control, goes_to_v4(so, to), a) : 0;
+    a->refuse = (int16_t)(error ? 0 : so_take_error(so));
+    if (!a->refuse && (so_state(so) & (SS_SHUT_WR | SS_CANTSENDMORE)))
+        a->refuse = EPIPE;
+    return error;
 }
 
-/* A record of so_snd: the destination in front, unless it is the connected peer. */
-static int datagram_append(struct socket *so, struct so_uio *u, const struct ipaddr *to,
-                           uint16_t port)
+/* What goes in front of a record in so_snd; returns its length, 0 if nothing need be told. */
+static uint32_t make_front(const struct socket *so, const struct so_send_to *to,
+                           const struct so_ancillary *a, uint8_t front[MBUF_INLINE])
+{
+    struct sockaddr_storage ss = {.ss_family = AF_UNSPEC};
+    bool more = to->control || a->refuse;
+    uint32_t len = to->addr || more ? sizeof(struct sockaddr_in) : 0;
+
+    if (to->addr)
+        len = ipaddr_to_sockaddr(to->addr, to->port, so->so_domain, &ss);
+    memcpy(front, &ss, len);
+    if (!more)
+        return len;
+    memcpy(front + len, a, sizeof *a);
+    return len + (uint32_t)sizeof *a;
+}
+
+/* A record of so_snd. */
+static int datagram_append(struct socket *so, struct so_uio *u, const struct so_send_to *to,
+                           const struct so_ancillary *a)
 {
     struct mbuf_account *acct = so->so_stack->account;
     uint32_t len = (uint32_t)u->left;
-    struct sockaddr_storage ss;
-    socklen_t sslen = to ? ipaddr_to_sockaddr(to, port, so->so_domain, &ss) : 0;
+    uint8_t front[MBUF_INLINE];
+    uint32_t front_len = make_front(so, to, a, front);
     struct mbuf *m = mbuf_get_size(acct, len);
 
     if (!m)
         return -ENOBUFS;
     so_uio_get(u, m->m_data, len);
     m->m_len = len;
-    return sockbuf_append_record(&so->so_snd, acct, to ? &ss : NULL, sslen, &m) ? 0 : -ENOBUFS;
+    return sockbuf_append_record(&so->so_snd, acct, front_len ? front : NULL, front_len, &m)
+               ? 0
+               : -ENOBUFS;
 }
 
-ssize_t so_send_datagram(struct socket *so, struct so_uio *u, const struct ipaddr *to,
-                         uint16_t port, int flags)
+ssize_t so_send_datagram(struct socket *so, struct so_uio *u, const struct so_send_to *to,
+                         int flags)
 {
     struct weir_stack *s = so->so_stack;
     size_t len = u->left;
-    int error = datagram_sendable(so, to, flags, len);
+    struct so_ancillary a;
+    int error = datagram_sendable(so, to, flags, len, &a);
 
     if (error == 0)
-        error = datagram_append(so, u, to, port);
+        error = datagram_append(so, u, to, &a);
     if (error == 0)
         error = so_enter(s);
     if (error)
@@ -210,6 +234,8 @@ ssize_t so_send_datagram(struct socket *so, struct so_uio *u, const struct ipadd
         so->so_proto->send(so);
         error = -so_take_error(so);
     }
+    if (error != -a.refuse && a.refuse != EPIPE) /* what was pending is still to be told */
+        atomic_store_explicit(&so->so_error, a.refuse, memory_order_release);
     if (so->so_lport == 0)
         so_note_sockname(so);
     so_leave(s);

@@ -91,16 +91,19 @@ static void set_wake(struct poll_set *set, const struct port *port)
         port->wake(port->ctx, &set->event, INT_MAX);
 }
 
-static void make_ready(struct poll_watch *w)
+/* False: it was on the list already. */
+static bool make_ready(struct poll_watch *w)
 {
     struct poll_set *set = w->set;
 
     lock_acquire(&set->ready_lock);
-    if (!w->on_ready) {
+    bool fresh = !w->on_ready;
+    if (fresh) {
         w->on_ready = true;
         TAILQ_INSERT_TAIL(&set->ready, w, ready);
     }
     lock_release(&set->ready_lock);
+    return fresh;
 }
 
 /* `port` is the one of the stack that the news came from. depth bounds the recursion by NEST_MAX.
@@ -389,10 +392,8 @@ static void arm(struct poll_set *set, struct poll_watch *w, const struct epoll_e
 
     w->data = ev->data;
     atomic_store_explicit(&w->events, ev->events | EPOLLERR | EPOLLHUP, memory_order_seq_cst);
-    if (!watch_bits(w))
-        return;
-    make_ready(w);
-    if (!port)
+    /* One on the list already was told of, and will be looked at with its new interest. */
+    if (!watch_bits(w) || !make_ready(w) || !port)
         return;
     set_wake(set, port);
     if (atomic_load_explicit(&set->watchers.count, memory_order_seq_cst))
@@ -402,15 +403,13 @@ static void arm(struct poll_set *set, struct poll_watch *w, const struct epoll_e
 static int add_locked(struct poll_set *set, struct poll_watch *w, struct socket *so,
                       struct poll_set *sub, const struct epoll_event *ev)
 {
-    if (find(set, w->fd))
-        return -EEXIST;
     if ((ev->events & EPOLLEXCLUSIVE) && (sub || (ev->events & ~(uint32_t)EXCLUSIVE_OK)))
         return -EINVAL;
-    if (sub) {
-        int error = check_nesting(set, sub);
-        if (error)
-            return error;
-    }
+    int error = sub ? check_nesting(set, sub) : 0;
+    if (error)
+        return error;
+    if (find(set, w->fd))
+        return -EEXIST;
     lock_acquire(&set->mutex);
     link_watch(set, w, so, sub);
     RB_INSERT(poll_watch_tree, &set->tree, w);
@@ -441,10 +440,10 @@ int poll_set_modify(struct poll_set *set, int fd, const struct epoll_event *ev)
 
     lock_acquire(&set->mutex);
     struct poll_watch *w = find(set, fd);
-    if (!w)
-        error = -ENOENT;
-    else if ((LOAD_RELAXED(&w->events) | ev->events) & EPOLLEXCLUSIVE)
+    if ((ev->events & EPOLLEXCLUSIVE) || (w && (LOAD_RELAXED(&w->events) & EPOLLEXCLUSIVE)))
         error = -EINVAL;
+    else if (!w)
+        error = -ENOENT;
     else
         arm(set, w, ev);
     lock_release(&set->mutex);

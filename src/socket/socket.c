@@ -15,8 +15,8 @@
 #include "stack.h"
 #include "udp/udp.h"
 
-LOCK_CLASS(class_rcv, "so_rcv");
-LOCK_CLASS(class_snd, "so_snd");
+LOCK_CLASS_BRIEF(class_rcv, "so_rcv");
+LOCK_CLASS_BRIEF(class_snd, "so_snd");
 LOCK_CLASS(class_rcv_serial, "so_rcv_serial");
 LOCK_CLASS(class_snd_serial, "so_snd_serial");
 
@@ -144,8 +144,7 @@ static void init_buffers(struct socket *so)
 
     sockbuf_init(&so->so_rcv, &class_rcv, rcv);
     sockbuf_init(&so->so_snd, &class_snd, snd);
-    STORE_RELAXED(&so->so_rcv.sb_lowat, 1);
-    STORE_RELAXED(&so->so_snd.sb_lowat, 1);
+    sockbuf_set_mode(&so->so_rcv, &s->knobs.tcp_soreceive_stream);
     lock_init(&so->so_rcv_serial, &class_rcv_serial);
     lock_init(&so->so_snd_serial, &class_snd_serial);
     watch_list_init(&so->so_watch);
@@ -240,6 +239,11 @@ uint64_t so_now(const struct weir_stack *s)
     return s->port->now_ns(s->port->ctx);
 }
 
+uint64_t so_wall_ns(const struct weir_stack *s)
+{
+    return s->port->wall_ns ? s->port->wall_ns(s->port->ctx) : so_now(s);
+}
+
 /* Time never goes back, whatever order owners read the clock in. */
 static void set_now(struct weir_stack *s)
 {
@@ -319,6 +323,10 @@ static void run_bits(struct socket *so, uint32_t work)
         p->send(so);
     if ((work & SO_WORK_RCVD) && so->so_pcb && p->rcvd)
         p->rcvd(so);
+    if (unlikely(work & SO_WORK_VANISHED) && so->so_pcb && p->abort) {
+        COUNT(so->so_stack, tcp_data_vanished);
+        p->abort(so);
+    }
     if (work & SO_WORK_CLOSE)
         run_close(so);
 }
@@ -433,9 +441,17 @@ uint64_t so_deadline(const struct weir_stack *s, uint64_t timeout_ns)
 
 int so_wait(struct socket *so, uint32_t seq, uint64_t deadline)
 {
+    return so_wait_for(so, seq, deadline, false);
+}
+
+int so_wait_for(struct socket *so, uint32_t seq, uint64_t deadline, bool idle)
+{
     struct weir_stack *s = so->so_stack;
-    struct port_wait w = {
-        .addr = &so->so_event, .deadline_ns = deadline, .stacks = &s, .stack_count = 1};
+    struct port_wait w = {.addr = &so->so_event,
+                          .deadline_ns = deadline,
+                          .stacks = &s,
+                          .stack_count = 1,
+                          .idle = idle};
 
     if (!event_arm(&so->so_event, seq, &w.expected))
         return 0;

@@ -24,7 +24,6 @@ struct poll_watch;
 #define SS_SHUT_WR 0x0080      /* the application shut its sending side */
 #define SS_DISCONNECTED 0x0100 /* was connected or failed to connect: POLLHUP */
 #define SS_NOHANDLE 0x0200     /* the last descriptor is gone: the protocol finishes alone */
-#define SS_RCVATMARK 0x0400    /* the next byte to read is the urgent mark */
 #define SS_OOB_HAVE 0x0800     /* so_oob holds an urgent byte not yet read */
 #define SS_INCOMPLETE 0x1000   /* made by a listener, not yet accepted */
 #define SS_NBIO 0x2000         /* O_NONBLOCK */
@@ -32,6 +31,7 @@ struct poll_watch;
 #define SS_URGENT 0x8000       /* an urgent mark is ahead or at the next byte */
 #define SS_OOB_AWAITED 0x10000 /* announced, but the urgent byte has not come */
 #define SS_CLOEXEC 0x20000     /* kept for F_GETFD */
+#define SS_FINACKED 0x40000    /* the peer has acknowledged our FIN */
 
 /* so_work bits: what a deferred socket owes; set by any thread, taken by the owner. */
 #define SO_WORK_SEND 0x1  /* so_snd has new data */
@@ -39,11 +39,44 @@ struct poll_watch;
 #define SO_WORK_CLOSE 0x4 /* the last handle is gone */
 #define SO_WORK_FLUSH 0x8 /* cork lifted, NODELAY set: output now */
 #define SO_WORK_DATAGRAM 0x10
+#define SO_WORK_VANISHED 0x20      /* received data are gone with the file they were in: reset */
 #define SO_WORK_QUEUED 0x80000000u /* the node is, or is about to be, on the deferred list */
 
 /* so_sndflags bits, written by senders before SO_WORK_SEND. */
 #define SO_SND_MORE 0x1 /* MSG_MORE, or more to append: no partial segment, no PSH */
 #define SO_SND_OOB 0x2  /* the last byte in so_snd is urgent: taken (fetch_and) by the protocol */
+
+/* Booleans of IP and the like, by so_option.c: so_wants. */
+enum so_flag {
+    SO_FLAG_RECVOPTS,
+    SO_FLAG_PKTINFO,
+    SO_FLAG_RECVERR,
+    SO_FLAG_RECVTTL,
+    SO_FLAG_RECVTOS,
+    SO_FLAG_BIND_NO_PORT,
+    SO_FLAG_MCAST_LOOP,
+    SO_FLAG_ORIGDSTADDR,
+    SO_FLAG_PKTINFO6,
+    SO_FLAG_HOPLIMIT,
+    SO_FLAG_TCLASS,
+    SO_FLAG_RECVERR6,
+    SO_FLAG_DONTFRAG6,
+    SO_FLAG_AUTOFLOWLABEL6,
+    SO_FLAG_MCAST_LOOP6,
+    SO_FLAG_TIMESTAMPNS,
+};
+
+/* What is known about a datagram beside its sender (received), or was chosen for it (sent): behind
+ * the address in the front mbuf of its record. */
+struct so_ancillary {
+    uint64_t time_ns;    /* of day, when it came and SO_TIMESTAMP or SO_TIMESTAMPNS was on; or 0 */
+    struct ipaddr local; /* where it was sent to; sent: the source, family 0 or any: no choice */
+    uint32_t spec_dst;   /* received by IPv4: the local address (network order) that answers it */
+    uint32_t ifindex;    /* 0: not told, or no choice */
+    uint16_t port;       /* received: the local one */
+    int16_t ttl, tos;    /* sent: -1: no choice */
+    int16_t refuse;      /* sent: errno that the call ends with if the destination is good */
+};
 
 /* so_conn: what connect() and shutdown() decide by (Linux's sock->state). */
 enum so_conn { SO_UNCONNECTED, SO_CONNECTING, SO_CONNECTED, SO_DISCONNECTING };
@@ -75,9 +108,11 @@ struct socket {
     _Atomic uint32_t so_event;   /* (a) event count of all changes of readiness, slept on */
     _Atomic uint32_t so_options; /* (a) 1 << SO_xxx for the boolean options: so_has_option */
 
-    struct sockbuf so_rcv, so_snd;
+    /* In this order, so that what applications write lies together. */
+    struct sockbuf so_rcv;
     struct lock so_rcv_serial; /* one receiver at a time copies out */
     struct lock so_snd_serial; /* one sender at a time appends */
+    struct sockbuf so_snd;
 
     _Atomic int32_t so_linger_s;                     /* (a) < 0: off */
     _Atomic uint64_t so_rcvtimeo_ns, so_sndtimeo_ns; /* (a) 0: none */
@@ -90,7 +125,7 @@ struct socket {
     uint32_t so_incomplete;              /* (o) */
 
     uint8_t so_oob;      /* (l of so_rcv) */
-    uint32_t so_oobmark; /* (l of so_rcv) with SS_URGENT: what so_rcv.sb_dropped is at the mark */
+    uint32_t so_oobmark; /* (l of so_rcv) with SS_URGENT: what so_rcv.sb_out is at the mark */
 
     struct watch_list so_watch;
     void *_Atomic so_fd_hook; /* (a) kernel descriptor attached, see weir_fd; NULL none */
@@ -106,14 +141,14 @@ struct socket {
     uint32_t so_rcv_taken; /* under so_rcv_serial: bytes taken since the protocol was told */
 
     /* options of IP; the protocol reads them when it sends. Set by the owner, relaxed access. */
-    _Atomic int16_t so_ttl;       /* IP_TTL; -1: the knob */
-    _Atomic int16_t so_hoplimit;  /* IPV6_UNICAST_HOPS; -1: the knob */
-    _Atomic int16_t so_mcast_ttl; /* IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS; -1: 1 */
-    _Atomic uint8_t so_tos;       /* IP_TOS without the ECN bits for TCP */
-    _Atomic uint8_t so_tclass;    /* IPV6_TCLASS */
-    _Atomic int8_t so_pmtudisc;   /* IP_MTU_DISCOVER, IPV6_MTU_DISCOVER: IP_PMTUDISC_* */
-    _Atomic bool so_v6only;       /* IPV6_V6ONLY; the protocol's bind and listen heed it */
-    _Atomic uint32_t so_ipflags;  /* private to so_option.c: booleans kept for reading back */
+    _Atomic int16_t so_ttl;               /* IP_TTL; -1: the knob */
+    _Atomic int16_t so_hoplimit;          /* IPV6_UNICAST_HOPS; -1: the knob */
+    _Atomic int16_t so_mcast_ttl;         /* IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS; -1: 1 */
+    _Atomic uint8_t so_tos;               /* IP_TOS without the ECN bits for TCP */
+    _Atomic uint8_t so_tclass;            /* IPV6_TCLASS */
+    _Atomic int8_t so_pmtudisc;           /* IP_MTU_DISCOVER, IPV6_MTU_DISCOVER: IP_PMTUDISC_* */
+    _Atomic bool so_v6only;               /* IPV6_V6ONLY; the protocol's bind and listen heed it */
+    _Atomic uint32_t so_ipflags;          /* 1 << enum so_flag */
     _Atomic int32_t so_priority, so_mark; /* kept for reading back */
 
     uint8_t so_conn; /* (o) enum so_conn */
@@ -161,10 +196,11 @@ struct protosw {
  *   reserved by then.
  * - the socket sets SS_BOUND, SS_LISTENING and so_qlimit after bind or listen returned 0, and
  *   calls so_connecting before connect, so_connected after it returned 0.
- * - datagrams wait in so_snd as records, behind an M_ADDR mbuf with the destination's sockaddr
- *   unless it is the connected peer. The protocol's send takes them all; what fails is told with
- *   so_error_set before send returns, and is the answer of the call. so_rcv holds them the same
- *   way, behind the sender's sockaddr.
+ * - datagrams wait in so_snd as records, behind an M_ADDR mbuf with the destination's sockaddr, and
+ *   behind that, maybe, a struct so_ancillary; sockaddr_in of family AF_UNSPEC, or no M_ADDR mbuf:
+ *   the connected peer. The protocol's send takes them all; what fails is told with
+ *   so_send_failed before send returns, and is the answer of the call. so_rcv holds them the same
+ *   way, behind the sender's sockaddr (of the socket's family).
  * - a protocol never takes or flushes data of so_rcv: a reader may be copying out of it without
  *   the lock.
  * - when so_pcb is NULL no protosw call but attach is made. */
@@ -203,9 +239,16 @@ void so_connecting(struct socket *so);
 /* From SYN_SENT: wakes; a listener's child: is queued for accept. */
 void so_connected(struct socket *so);
 void so_error_set(struct socket *so, int error); /* positive errno; wakes everybody */
-void so_cantrcvmore(struct socket *so);          /* the peer's FIN */
+/* What a protocol's send for a datagram socket could not do (positive errno): the answer of the
+ * call, thus nobody else's news. */
+static inline void so_send_failed(struct socket *so, int error)
+{
+    atomic_store_explicit(&so->so_error, error, memory_order_release);
+}
+void so_cantrcvmore(struct socket *so); /* the peer's FIN */
 void so_cantsendmore(struct socket *so);
 void so_disconnected(struct socket *so); /* both directions are over */
+void so_fin_acked(struct socket *so);    /* all that we sent has arrived: who lingers may go */
 /* Data were appended to so_rcv (readable) / space came free in so_snd (writable, if above the
  * low-water mark). */
 void so_readable(struct socket *so);
@@ -233,6 +276,10 @@ short so_poll_bits(struct socket *so);
 static inline bool so_has_option(const struct socket *so, int opt)
 {
     return atomic_load_explicit(&so->so_options, memory_order_relaxed) & (1u << opt);
+}
+static inline bool so_wants(const struct socket *so, enum so_flag f)
+{
+    return atomic_load_explicit(&so->so_ipflags, memory_order_relaxed) & (1u << f);
 }
 static inline uint32_t so_state(const struct socket *so)
 {

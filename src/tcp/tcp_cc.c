@@ -72,6 +72,11 @@ uint32_t tcp_cc_max_window(const struct tcpcb *tp)
     return 65535u << tp->snd_scale;
 }
 
+bool tcp_cc_is_limited(const struct tcpcb *tp, const struct tcp_cc_ack *a)
+{
+    return a->cwnd_limited || (!KNOB(tp->t_stack, tcp_newcwv) && tp->snd_cwnd <= tp->snd_wnd);
+}
+
 uint32_t tcp_cc_slow_start(const struct tcpcb *tp, const struct tcp_cc_ack *a)
 {
     uint64_t limit = tcp_segment_size(tp);

@@ -43,6 +43,8 @@ uint32_t tcp_segment_size(const struct tcpcb *tp);
 uint32_t tcp_cc_initial_window(const struct tcpcb *tp);
 /* The slow start increment of RFC 3465. */
 uint32_t tcp_cc_slow_start(const struct tcpcb *tp, const struct tcp_cc_ack *a);
+/* Is growth justified? (net.inet.tcp.newcwv) */
+bool tcp_cc_is_limited(const struct tcpcb *tp, const struct tcp_cc_ack *a);
 /* Largest congestion window: what the peer's scaled window field can name. */
 uint32_t tcp_cc_max_window(const struct tcpcb *tp);
 /* What all algorithms do before sending after idle (RFC 5681 4.1). */

@@ -23,6 +23,7 @@ struct cubic {
     uint32_t cwnd_prior; /* window at the last reduction */
     uint64_t w_est;      /* window a Reno flow would have, bytes << 8 */
     uint32_t carry;      /* growth not yet a whole byte: numerator over cwnd */
+    bool reduced;        /* at least once */
 };
 _Static_assert(sizeof(struct cubic) <= sizeof(((struct tcpcb *)0)->t_cc_data), "fits");
 
@@ -108,7 +109,7 @@ static void cubic_acked(struct tcpcb *tp, const struct tcp_cc_ack *a)
     struct cubic *c = cubic_of(tp);
     uint64_t since = tp->t_stack->now - c->last_ns;
     c->last_ns = tp->t_stack->now;
-    if (!a->cwnd_limited) {
+    if (!tcp_cc_is_limited(tp, a)) {
         /* Time in which the window is not used must not count as growth (5.8). */
         if (c->epoch_ns)
             c->epoch_ns += since;
@@ -137,6 +138,11 @@ static void reduce(struct tcpcb *tp)
     else
         c->w_max = cwnd;
     uint32_t beta = (uint32_t)((uint64_t)cwnd * CUBIC_BETA_NUM / CUBIC_BETA_DEN);
+    if (KNOB(tp->t_stack, tcp_freebsd_wire) && !c->reduced) { /* slow start overshot: by half */
+        c->w_max = beta;
+        beta = cwnd / 2;
+    }
+    c->reduced = true;
     tp->snd_ssthresh = MAX(beta, 2 * mss);
 }
 

@@ -12,7 +12,7 @@ static void newreno_acked(struct tcpcb *tp, const struct tcp_cc_ack *a)
     uint32_t incr;
     if (tp->snd_cwnd <= tp->snd_ssthresh) {
         tp->t_bytes_acked = 0;
-        if (!a->cwnd_limited)
+        if (!tcp_cc_is_limited(tp, a))
             return;
         incr = tcp_cc_slow_start(tp, a);
     } else {
@@ -20,7 +20,7 @@ static void newreno_acked(struct tcpcb *tp, const struct tcp_cc_ack *a)
         if (tp->t_bytes_acked < tp->snd_cwnd)
             return;
         tp->t_bytes_acked -= tp->snd_cwnd;
-        if (!a->cwnd_limited)
+        if (!tcp_cc_is_limited(tp, a))
             return;
         incr = tcp_segment_size(tp);
     }
@@ -33,8 +33,10 @@ static void newreno_event(struct tcpcb *tp, enum tcp_cc_event e)
     uint32_t half = MAX(tp->snd_cwnd / 2 / mss, 2) * mss;
     switch (e) {
     case TCP_CC_LOSS:
-    case TCP_CC_TIMEOUT:
         tp->snd_ssthresh = half;
+        break;
+    case TCP_CC_TIMEOUT: /* RFC 5681 3.1: of what was in flight */
+        tp->snd_ssthresh = MAX(MIN(tp->snd_wnd, tcp_sent_pipe(tp)) / 2 / mss, 2) * mss;
         break;
     case TCP_CC_ECN:
         tp->snd_ssthresh = tp->snd_cwnd = half;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * What ICMP errors do to connections (RFC 5927, RFC 1122 4.2.3.9, RFC 1191, RFC 8201). */
 #include "tcp_in.h"
+#include "wire/ipv6.h"
 #include "wire/wire.h"
 
 /* Does the error speak of a port, protocol or policy that refuses us? */
@@ -22,6 +23,19 @@ static uint32_t next_smaller_mtu(uint32_t mtu)
     return 552;
 }
 
+/* A path MTU below IPv6's minimum. */
+static void too_small(struct tcpcb *tp)
+{
+    const uint32_t mss = IPV6_MIN_MTU - 8 - 60;
+
+    if (mss >= tp->t_maxseg)
+        return;
+    COUNT(tp->t_stack, tcp_mtu_drops);
+    tp->t_peermss = MIN(tp->t_peermss, mss); /* or it would grow back to what the route says */
+    tp->t_maxseg = mss;
+    tcp_recovery_mtu_changed(tp);
+}
+
 static void too_big(struct tcpcb *tp, const struct icmp_error *e)
 {
     struct weir_stack *s = tp->t_stack;
@@ -31,6 +45,11 @@ static void too_big(struct tcpcb *tp, const struct icmp_error *e)
 
     if (!KNOB(s, tcp_path_mtu_discovery))
         return;
+    if (headers == 60 && mtu < IPV6_MIN_MTU && KNOB(s, tcp_freebsd_wire)) {
+        /* FreeBSD leaves room for a fragment header, for this connection. */
+        too_small(tp);
+        return;
+    }
     ip_pmtu_update(s, &tp->t_flow.faddr, mtu);
     /* What the route says now: a floor may have kept it from believing all. */
     if (ip_route(s, &tp->t_flow.faddr, &tp->t_flow.laddr, &rt) || rt.mtu <= headers)
@@ -56,6 +75,11 @@ static void unreachable(struct tcpcb *tp, const struct icmp_error *e)
     }
     if (tp->t_state == TCPS_SYN_SENT && is_refusal(e) && KNOB(s, tcp_icmp_may_rst)) {
         tcp_drop(tp, error);
+        return;
+    }
+    if (tp->t_state == TCPS_SYN_SENT && e->kind == ICMP_KIND_TIME_EXCEEDED &&
+        KNOB(s, tcp_icmp_may_rst)) {
+        tcp_drop(tp, e->error);
         return;
     }
     COUNT(s, tcp_soft_errors);

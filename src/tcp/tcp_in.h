@@ -33,6 +33,8 @@ void tcp_step_urg(struct tcpcb *tp, struct tcp_segment *seg);
 enum tcp_verdict tcp_step_text(struct tcpcb *tp, struct tcp_segment *seg);
 /* In-order text of an established connection whose reassembly queue is empty. Consumes seg->m. */
 void tcp_text_in_order(struct tcpcb *tp, struct tcp_segment *seg);
+/* Forget text that came before the handshake was over. */
+void tcp_early_text_flush(struct tcpcb *tp);
 /* ---- tcp_input_syn.c: SYN_SENT (3.10.7.3) and TIME_WAIT ---- */
 enum tcp_verdict tcp_syn_sent_input(struct tcpcb *tp, struct tcp_segment *seg);
 /* True: the segment is a SYN that may take over from a connection in TIME_WAIT (RFC 6191, RFC

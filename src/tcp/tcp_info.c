@@ -76,7 +76,7 @@ static void fill_sending(struct tcpcb *tp, struct linux_tcp_info *i, uint32_t ms
     i->min_rtt = tp->t_rttmin_seen ? us(tp->t_rttmin_seen) : UINT32_MAX;
     i->snd_ssthresh = tp->snd_ssthresh >= TCP_SSTHRESH_INITIAL ? INT32_MAX : tp->snd_ssthresh / mss;
     i->snd_cwnd = MAX(tp->snd_cwnd / mss, 1);
-    i->reordering = 3;
+    i->reordering = tcp_dup_threshold(tp);
     i->total_retrans = tp->t_sndrexmitpack;
     i->pacing_rate = i->max_pacing_rate = UINT64_MAX; /* no pacing */
     i->bytes_acked = tp->t_bytes_acked_total;

@@ -82,7 +82,7 @@ static bool header_parse(struct weir_stack *s, struct mbuf **mp, struct tcp_segm
 static bool segment_parse(struct weir_stack *s, struct mbuf **mp, const struct ip_info *info,
                           struct tcp_segment *seg)
 {
-    COUNT(s, tcp_rx);
+    COUNT_ADD(s, tcp_rx, MAX((*mp)->m_pkt.segs, 1));
     if (!header_parse(s, mp, seg))
         return false;
     if (!checksum_is_right(*mp, info)) {
@@ -167,7 +167,7 @@ static bool fast_path(struct tcpcb *tp, struct tcp_segment *seg)
 
     if (tp->t_state != TCPS_ESTABLISHED || seg->seq != tp->rcv_nxt ||
         (seg->flags & (TH_SYN | TH_FIN | TH_RST | TH_URG | TH_ACK)) != TH_ACK ||
-        (tp->t_flags & (TF_NEEDSYN | TF_NEEDFIN)) || tp->t_reass.count || tp->t_reass_fin)
+        (tp->t_flags & (TF_NEEDSYN | TF_NEEDFIN)) || tp->t_reass_bytes || tp->t_reass_fin)
         return false;
     if (SEQ_LT(seg->ack, tp->snd_una) || SEQ_GT(seg->ack, tp->snd_max))
         return false;
@@ -197,6 +197,38 @@ static bool fast_path(struct tcpcb *tp, struct tcp_segment *seg)
     } else {
         COUNT(s, tcp_predack);
     }
+    if (SEQ_GT(tp->rcv_nxt, tp->rcv_up))
+        tp->rcv_up = tp->rcv_nxt;
+    return true;
+}
+
+/* The same for text out of order, or in order while text beyond it waits: where its ACK says
+ * nothing, only reassembly is left of the steps. True: processed. */
+static bool fast_reass(struct tcpcb *tp, struct tcp_segment *seg)
+{
+    if (tp->t_state != TCPS_ESTABLISHED || !seg->len ||
+        (seg->flags & (TH_SYN | TH_FIN | TH_RST | TH_URG | TH_ACK | TH_ECE)) != TH_ACK ||
+        (seg->to.flags & TOF_SACK) || seg->ack != tp->snd_una || seg->wnd != tp->snd_wnd ||
+        SEQ_LT(seg->seq, tp->rcv_nxt))
+        return false;
+    if ((tp->t_flags & (TF_NEEDSYN | TF_NEEDFIN)) || (tp->t_flags2 & TF2_ORPHAN) ||
+        tp->t_reass_fin || tp->t_early_len || tp->t_early_fin)
+        return false;
+    if ((seg->to.flags & TOF_TS) && TSTMP_LT(seg->to.tsval, tp->ts_recent))
+        return false;
+    receive_window_update(tp);
+    if (SEQ_GT(seg->seq + seg->len, tp->rcv_nxt + tp->rcv_wnd))
+        return false;
+    tcp_step_ts_recent(tp, seg);
+    if (SEQ_LT(tp->snd_wl1, seg->seq)) {
+        tp->snd_wl1 = seg->seq;
+        tp->snd_wl2 = seg->ack;
+    }
+    if (!(tp->t_flags & TF_FASTRECOVERY))
+        tp->t_dupacks = 0;
+    tp->t_flags |= TF_ACKNOW;
+    int fin = tcp_reass(tp, seg);
+    CHECK(!fin);
     if (SEQ_GT(tp->rcv_nxt, tp->rcv_up))
         tp->rcv_up = tp->rcv_nxt;
     return true;
@@ -294,7 +326,7 @@ static void segment_arrives(struct tcpcb *tp, struct tcp_segment *seg)
         return;
     if (tp->t_flags2 & TF2_ECN_PERMIT)
         ecn_receive(tp, seg);
-    if (likely(fast_path(tp, seg))) {
+    if (likely(fast_path(tp, seg)) || fast_reass(tp, seg)) {
         if (tp->t_flags & TF_ACKNOW)
             tcp_output_later(tp);
         return;
@@ -337,6 +369,8 @@ static void listen_input(struct weir_stack *s, struct tcpcb *listener, struct tc
             answer_rst(s, seg, false);
     } else if (kind == (TH_SYN | TH_ACK)) {
         COUNT(s, tcp_rx_badsyn);
+        if (KNOB(s, tcp_freebsd_wire))
+            tcp_syncache_forget(s, seg);
         answer_rst(s, seg, false);
     } else if (kind == 0) {
         COUNT(s, tcp_rx_badsyn);

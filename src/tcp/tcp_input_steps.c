@@ -10,8 +10,14 @@ static bool in_told_window(const struct tcpcb *tp, uint32_t seq)
     return SEQ_GEQ(seq, tp->last_ack_sent) && SEQ_LT(seq, tp->last_ack_sent + tp->rcv_wnd);
 }
 
-/* Second: RST. ACKs leave after the batch, so what the peer knows (last_ack_sent) may lag behind
- * rcv_nxt: both count as exact. */
+/* RFC 5961 3.2. ACKs leave after the batch, or are delayed, so what the peer knows (last_ack_sent)
+ * may lag behind rcv_nxt: both count as exact, but FreeBSD knows only the former. */
+static bool rst_is_exact(const struct tcpcb *tp, uint32_t seq)
+{
+    return seq == tp->last_ack_sent || (seq == tp->rcv_nxt && !KNOB(tp->t_stack, tcp_freebsd_wire));
+}
+
+/* Second: RST. */
 enum tcp_verdict tcp_step_rst(struct tcpcb *tp, struct tcp_segment *seg)
 {
     struct weir_stack *s = tp->t_stack;
@@ -22,7 +28,7 @@ enum tcp_verdict tcp_step_rst(struct tcpcb *tp, struct tcp_segment *seg)
         COUNT(s, tcp_rx_badrst);
         return TCP_DONE;
     }
-    if (seg->seq != tp->last_ack_sent && seg->seq != tp->rcv_nxt && !KNOB(s, tcp_insecure_rst)) {
+    if (!rst_is_exact(tp, seg->seq) && !KNOB(s, tcp_insecure_rst)) {
         COUNT(s, tcp_rx_rst_challenged);
         tcp_send_challenge_ack(tp, seg);
         return TCP_DONE;
@@ -220,8 +226,11 @@ enum tcp_verdict tcp_step_ack(struct tcpcb *tp, struct tcp_segment *seg)
 {
     struct weir_stack *s = tp->t_stack;
 
-    if (!(seg->flags & TH_ACK))
+    if (!(seg->flags & TH_ACK)) {
+        if (tp->t_state == TCPS_SYN_RECEIVED)
+            return TCP_GO_ON; /* its text waits for the end of the handshake */
         return tp->t_flags & TF_ACKNOW ? TCP_DROP_ACK : TCP_DONE;
+    }
     if (ack_is_too_old(tp, seg)) {
         COUNT(s, tcp_rx_ack_challenged);
         tcp_send_challenge_ack(tp, seg);

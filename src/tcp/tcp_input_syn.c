@@ -90,15 +90,14 @@ static enum tcp_verdict syn_acked(struct tcpcb *tp, struct tcp_segment *seg)
     return tcp_step_text(tp, seg);
 }
 
-/* <SYN> alone: simultaneous open. Text and FIN in it are not acknowledged: they come again. (A FIN
- * with <SYN,ACK> counts.) */
+/* <SYN> alone: simultaneous open. Text and FIN in it wait for the end of the handshake. */
 static enum tcp_verdict syn_crossed(struct tcpcb *tp, struct tcp_segment *seg)
 {
     tcp_timer_cancel(tp, TT_REXMT);
     tp->t_flags |= TF_ACKNOW | TF_NEEDSYN;
     tcp_state_set(tp, TCPS_SYN_RECEIVED);
-    tp->snd_wl1 = seg->seq;
-    return TCP_DONE;
+    syn_strip(tp, seg);
+    return tcp_step_text(tp, seg);
 }
 
 enum tcp_verdict tcp_syn_sent_input(struct tcpcb *tp, struct tcp_segment *seg)
@@ -143,7 +142,8 @@ void tcp_timewait_input(struct tcpcb *tp, struct tcp_segment *seg)
     }
     if ((seg->flags & (TH_SYN | TH_ACK)) == TH_SYN) { /* not new enough for tcp_timewait_yields */
         COUNT(s, tcp_rx_syn_challenged);
-        tcp_send_challenge_ack(tp, seg);
+        if (!KNOB(s, tcp_freebsd_wire))
+            tcp_send_challenge_ack(tp, seg);
         return;
     }
     if (!(seg->flags & TH_ACK))

@@ -31,8 +31,7 @@ static bool urgent_byte_cut(struct tcp_segment *seg, uint32_t off, uint8_t *byte
  * again. False: not in the segment, or not to be had. */
 static bool urgent_byte(struct tcpcb *tp, struct tcp_segment *seg, uint8_t *byte)
 {
-    const struct range *r = ranges_first(&tp->t_reass);
-    uint32_t off = (uint32_t)seg->th.urp - 1;
+    uint32_t off = (uint32_t)seg->th.urp - 1, next;
 
     if (off >= seg->len || so_has_option(tp->t_so, SO_OOBINLINE))
         return false;
@@ -40,8 +39,8 @@ static bool urgent_byte(struct tcpcb *tp, struct tcp_segment *seg, uint8_t *byte
         tcp_segment_trim_tail(seg, seg->len - off);
         return false;
     }
-    if (r && SEQ_GT(seg->seq + seg->len, r->start))
-        tcp_segment_trim_tail(seg, seg->seq + seg->len - r->start);
+    if (tcp_reass_first(tp, &next) && SEQ_GT(seg->seq + seg->len, next))
+        tcp_segment_trim_tail(seg, seg->seq + seg->len - next);
     return off < seg->len && urgent_byte_cut(seg, off, byte);
 }
 
@@ -107,6 +106,60 @@ void tcp_text_in_order(struct tcpcb *tp, struct tcp_segment *seg)
     tcp_rcvbuf_grow(tp, len);
 }
 
+/* --- before the handshake is over: with a SYN that crosses ours, or after it --- */
+
+void tcp_early_text_flush(struct tcpcb *tp)
+{
+    mbuf_free_chain(&tp->t_early);
+    tp->t_early_len = 0;
+    tp->t_early_fin = false;
+}
+
+/* Keep what is next in order, consuming seg->m. */
+static void early_text_keep(struct tcpcb *tp, struct tcp_segment *seg)
+{
+    bool fin = (seg->flags & TH_FIN) != 0;
+
+    if (tp->t_early_fin || seg->seq != tp->rcv_nxt + tp->t_early_len ||
+        seg->len > tp->rcv_wnd - MIN(tp->rcv_wnd, tp->t_early_len))
+        return;
+    tp->t_early_len += seg->len;
+    tp->t_early_fin = fin;
+    if (!seg->m)
+        return;
+    if (tp->t_early) {
+        seg->m->m_flags &= (uint16_t)~M_PKTHDR;
+        mbuf_cat(tp->t_early, seg->m);
+    } else {
+        tp->t_early = seg->m;
+    }
+    seg->m = NULL;
+}
+
+/* The handshake is over: it becomes the application's; what seg repeats of it is cut off. */
+static void early_text_deliver(struct tcpcb *tp, struct tcp_segment *seg)
+{
+    struct tcp_segment early = {.m = tp->t_early, .len = tp->t_early_len, .segs = 1};
+    int32_t dup;
+
+    tp->t_early = NULL;
+    tp->t_early_len = 0;
+    if (early.len)
+        tcp_text_in_order(tp, &early);
+    /* FreeBSD leaves the acknowledgment to whatever is sent next, and forgets the FIN: both come
+     * again. */
+    if (KNOB(tp->t_stack, tcp_freebsd_wire)) {
+        tcp_timer_cancel(tp, TT_DELACK);
+        tp->t_early_fin = false;
+    }
+    dup = (int32_t)(tp->rcv_nxt - seg->seq);
+    if (dup <= 0)
+        return;
+    if ((uint32_t)dup > seg->len)
+        seg->flags &= (uint8_t)~TH_FIN;
+    tcp_segment_trim_head(seg, MIN((uint32_t)dup, seg->len));
+}
+
 /* Eighth: FIN. */
 static enum tcp_verdict fin_arrives(struct tcpcb *tp)
 {
@@ -136,11 +189,24 @@ static enum tcp_verdict fin_arrives(struct tcpcb *tp)
 /* Seventh: text, then FIN when all before it is here. */
 enum tcp_verdict tcp_step_text(struct tcpcb *tp, struct tcp_segment *seg)
 {
-    bool fin = (seg->flags & TH_FIN) != 0;
+    bool fin;
 
-    if ((!seg->len && !fin) || TCPS_HAVERCVDFIN(tp->t_state) || !TCPS_HAVEESTABLISHED(tp->t_state))
+    if (unlikely(tp->t_early_len || tp->t_early_fin) && TCPS_HAVEESTABLISHED(tp->t_state)) {
+        early_text_deliver(tp, seg);
+        if (tp->t_early_fin) {
+            tp->t_early_fin = false;
+            return fin_arrives(tp);
+        }
+    }
+    fin = (seg->flags & TH_FIN) != 0;
+    if ((!seg->len && !fin) || TCPS_HAVERCVDFIN(tp->t_state))
         return TCP_DONE;
-    if (seg->seq == tp->rcv_nxt && !tp->t_reass.count && !tp->t_reass_fin) {
+    if (unlikely(!TCPS_HAVEESTABLISHED(tp->t_state))) {
+        tp->t_flags |= TF_ACKNOW;
+        early_text_keep(tp, seg);
+        return TCP_DONE;
+    }
+    if (seg->seq == tp->rcv_nxt && !tp->t_reass_bytes && !tp->t_reass_fin) {
         if (seg->len)
             tcp_text_in_order(tp, seg);
     } else {

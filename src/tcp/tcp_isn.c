@@ -26,7 +26,15 @@ uint64_t tcp_keyed_hash(struct weir_stack *s, enum tcp_hash_label label, const s
 
 uint64_t tcp_flow_hash(struct weir_stack *s, const struct flow *f)
 {
-    return tcp_keyed_hash(s, TCP_LABEL_HASH, f);
+    struct tcp_state *t = s->tcp;
+
+    /* A handshake asks for the same tuple again and again. */
+    if (t->hash_valid && flow_equal(&t->hash_flow, f))
+        return t->hash_value;
+    t->hash_flow = *f;
+    t->hash_value = tcp_keyed_hash(s, TCP_LABEL_HASH, f);
+    t->hash_valid = true;
+    return t->hash_value;
 }
 
 /* RFC 6528: a clock plus a keyed hash of the four-tuple. The clock ticks each 64 ns, so that a

@@ -65,7 +65,7 @@ static uint32_t cwnd_room(const struct tcpcb *tp)
     /* Limited transmit: with SACK the pipe shrinks by itself. */
     if (unlikely(tp->t_dupacks) && !(tp->t_flags & (TF_SACK_PERMIT | TF_FASTRECOVERY)) &&
         !tp->t_lost_bytes && KNOB(tp->t_stack, tcp_rfc3042))
-        cwnd += (uint64_t)MIN(tp->t_dupacks, 2) * tcp_segment_size(tp);
+        cwnd += (uint64_t)MIN(tp->t_dupacks, MAX(tp->t_reorder, 3) - 1) * tcp_segment_size(tp);
     return cwnd > pipe ? (uint32_t)MIN(cwnd - pipe, UINT32_MAX) : 0;
 }
 
@@ -95,7 +95,9 @@ void tcp_rcvbuf_grow(struct tcpcb *tp, uint32_t len)
         tp->rfbuf_since = s->now;
         return;
     }
-    if (s->now - tp->rfbuf_since <= tp->t_srtt / 2)
+    /* A handshake between busy-polling ends says microseconds, of which bulk data need many: the
+     * millisecond of FreeBSD's clock is the least. */
+    if (s->now - tp->rfbuf_since <= MAX(tp->t_srtt / 2, NS_PER_MS))
         return;
     struct sockbuf *sb = &tp->t_so->so_rcv;
     uint32_t hiwat = LOAD_RELAXED(&sb->sb_hiwat);
@@ -335,6 +337,13 @@ static void leave_timers(struct tcp_tx *tx)
         tcp_timer_event_window_closed(tp);
 }
 
+/* All is sent, and told with it: another plan would find nothing. */
+static bool nothing_left(const struct tcpcb *tp)
+{
+    return !unsent_bytes(tp) && !sends_fin(tp) && !tcp_sent_to_rexmit(tp) &&
+           !(tp->t_flags & TF_ACKNOW);
+}
+
 static int send_pieces(struct tcp_tx *tx, uint32_t budget)
 {
     struct tcpcb *tp = tx->tp;
@@ -354,7 +363,7 @@ static int send_pieces(struct tcp_tx *tx, uint32_t budget)
             int error = tcp_tx_route(tx);
             if (unlikely(error))
                 return error;
-            if (maxseg != tp->t_maxseg || tx->tso || p.kind == TCP_TX_REXMIT)
+            if (maxseg != tp->t_maxseg || (tx->tso && p.len >= tx->seg) || p.kind == TCP_TX_REXMIT)
                 continue; /* plan again with what is known now */
         }
         int error = tcp_tx_send(tx, &p);
@@ -364,8 +373,9 @@ static int send_pieces(struct tcp_tx *tx, uint32_t budget)
         }
         if (unlikely(error))
             return error;
-        if (!p.len && !(p.flags & TH_FIN))
-            break; /* a bare acknowledgment: there was nothing else */
+        /* After a bare acknowledgment, or the last of all that there is. */
+        if ((!p.len && !(p.flags & TH_FIN)) || (p.len < tx->seg && nothing_left(tp)))
+            break;
     }
     return 0;
 }
@@ -377,7 +387,8 @@ static void tell_sent(struct tcpcb *tp)
     so_writable(tp->t_so);
 }
 
-/* Send up to about `budget` bytes; *left: there may be more that could go now. */
+/* Send up to about `budget` bytes; *left: there may be more that could go now. -EIO: what was to be
+ * sent has vanished (a file that was cut), and so has the connection, perhaps with tp. */
 static int output_round(struct tcpcb *tp, uint32_t budget, bool *left)
 {
     struct tcp_tx tx;
@@ -401,6 +412,11 @@ static int output_round(struct tcpcb *tp, uint32_t budget, bool *left)
     restart_after_idle(&tx);
     grow_send_buffer(tp, unsent_bytes(tp));
     int error = send_pieces(&tx, budget);
+    if (unlikely(error == -EIO)) {
+        COUNT(tp->t_stack, tcp_data_vanished);
+        tcp_drop(tp, EIO);
+        return error;
+    }
     if (unlikely(LOAD_RELAXED(&tx.so->so_notsent_lowat)))
         tell_sent(tp);
     if (unlikely(error)) {
@@ -436,7 +452,8 @@ bool tcp_output_run(struct weir_stack *s)
         bool left;
         uint64_t before = tp->t_sndbytes + tp->t_bytes_retrans;
         tcp_output_forget(tp);
-        (void)output_round(tp, TURN_BYTES, &left);
+        if (unlikely(output_round(tp, TURN_BYTES, &left) == -EIO))
+            continue;
         bytes += tp->t_sndbytes + tp->t_bytes_retrans - before;
         if (left)
             tcp_output_later(tp);

@@ -78,6 +78,7 @@ void tcp_fini(struct weir_stack *s)
     if (t->syncache)
         tcp_syncache_fini(s);
     tcp_ports_fini(s);
+    tcp_reass_drain(s);
     tcp_sent_drain(s);
     if (t->conn_hash)
         alloc_free(&s->alloc, t->conn_hash, (t->conn_mask + 1) * sizeof(*t->conn_hash));
@@ -118,6 +119,7 @@ struct tcpcb *tcp_pcb_create(struct socket *so)
     tp->snd_cwnd = tp->snd_ssthresh = TCP_MAXWIN << TCP_MAX_WSCALE;
     ranges_init(&tp->t_sent);
     ranges_init(&tp->t_reass);
+    TAILQ_INIT(&tp->t_reass_list);
     tcp_timers_init(tp);
     tcp_cc_attach(tp, NULL);
     s->tcp->pcb_count++;
@@ -135,6 +137,7 @@ void tcp_pcb_free(struct tcpcb *tp)
     tcp_timers_stop(tp);
     tcp_output_forget(tp);
     tcp_reass_flush(tp);
+    tcp_early_text_flush(tp);
     tcp_sent_flush(tp);
     tcp_pcb_unhash(tp, false);
     tp->t_so->so_pcb = NULL;
@@ -153,13 +156,6 @@ static uint32_t cache_slot(const struct flow *f)
     return h >> 24;
 }
 _Static_assert(NELEM(((struct tcp_state *)0)->flow_cache) == 256, "cache_slot gives 8 bits");
-
-/* Fields are compared, not bytes: what a caller left in padding does not count. */
-static bool flow_equal(const struct flow *a, const struct flow *b)
-{
-    return a->lport == b->lport && a->fport == b->fport && ipaddr_equal(&a->faddr, &b->faddr) &&
-           ipaddr_equal(&a->laddr, &b->laddr);
-}
 
 struct tcpcb *tcp_lookup(struct weir_stack *s, const struct flow *f)
 {
@@ -214,6 +210,7 @@ static void conn_insert(struct tcpcb *tp)
     tp->t_hashval = (uint32_t)tcp_flow_hash(s, &tp->t_flow);
     LIST_INSERT_HEAD(&t->conn_hash[tp->t_hashval & t->conn_mask], tp, t_hash);
     tp->t_hashed = true;
+    t->flow_cache[cache_slot(&tp->t_flow)] = tp;
 }
 
 int tcp_pcb_hash_connection(struct tcpcb *tp)

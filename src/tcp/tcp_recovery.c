@@ -9,13 +9,16 @@
  * - without: three duplicate ACKs, then one segment a partial ACK, cwnd inflated (RFC 6582);
  * - timeout: everything unSACKed, cwnd one segment, slow start (RFC 5681 3.1); undone when an ACK
  *   shows that the original had arrived (by timestamps, or because it comes too soon).
+ * A path that displaces segments looks like one that loses them. What was seen to be displaced
+ * raises the number of duplicate ACKs that mean a loss (t_reorder; RFC 4653 bounds it by what is in
+ * flight). A fast recovery that turns out to have been needless is undone (t_undo): nothing was
+ * retransmitted before the hole was filled; or the ACK echoes a timestamp older than the
+ * retransmission (Eifel, RFC 3522); or all that was retransmitted comes back as D-SACK (RFC 3708).
  * t_flags: TF_FASTRECOVERY until snd_recover is acknowledged; TF_CONGRECOVERY likewise for a
  * response to ECN. */
 #include "tcp_cc.h"
 #include "tcp_sent.h"
 #include "tcp_timer.h"
-
-#define DUP_THRESH 3
 
 /* --- RTT (RFC 6298) --- */
 void tcp_rtt_sample(struct tcpcb *tp, uint64_t rtt_ns)
@@ -54,6 +57,13 @@ static bool echo_age_ms(const struct tcpcb *tp, const struct tcp_segment *seg, u
 static void sample_rtt(struct tcpcb *tp, const struct tcp_segment *seg, uint64_t sent_ns)
 {
     uint32_t ms;
+    if (unlikely(KNOB(tp->t_stack, tcp_freebsd_wire))) {
+        if (echo_age_ms(tp, seg, &ms))
+            tcp_rtt_sample_ticks(tp, (ms + 1) * NS_PER_MS);
+        else if (sent_ns)
+            tcp_rtt_sample_ticks(tp, tp->t_stack->now - sent_ns);
+        return;
+    }
     if (sent_ns)
         tcp_rtt_sample(tp, tp->t_stack->now - sent_ns);
     else if (echo_age_ms(tp, seg, &ms))
@@ -77,10 +87,99 @@ static void congestion_experienced(struct tcpcb *tp)
         tp->t_flags2 |= TF2_ECN_SND_CWR;
 }
 
+/* --- displaced segments --- */
+uint32_t tcp_dup_threshold(const struct tcpcb *tp)
+{
+    uint32_t base = (uint32_t)KNOB(tp->t_stack, tcp_reordering);
+    if (likely(tp->t_reorder <= base))
+        return base;
+    /* As much as will surely come back: two thirds of what is out (RFC 4653 3.2). */
+    uint32_t out = (tp->snd_nxt - tp->snd_una) / tcp_segment_size(tp);
+    return MAX(base, MIN(tp->t_reorder, out / 3 * 2));
+}
+
+/* A segment arrived after one that was sent `bytes` behind its start. */
+static void note_reordering(struct tcpcb *tp, uint32_t bytes)
+{
+    uint32_t mss = tcp_segment_size(tp), degree = (bytes + mss - 1) / mss;
+    COUNT(tp->t_stack, tcp_reordered);
+    degree = MIN(degree, (uint32_t)KNOB(tp->t_stack, tcp_max_reordering));
+    tp->t_reorder = MAX(tp->t_reorder, degree);
+}
+
+/* --- undoing a needless recovery --- */
+static void remember_window(struct tcpcb *tp)
+{
+    struct tcp_undo *u = &tp->t_undo;
+    memset(u, 0, sizeof(*u));
+    if (!KNOB(tp->t_stack, tcp_undo))
+        return;
+    u->cc = tp->t_cc;
+    memcpy(u->cc_data, tp->t_cc_data, sizeof(u->cc_data));
+    u->cwnd = tp->snd_cwnd;
+    u->ssthresh = tp->snd_ssthresh;
+    u->marker = tp->snd_una;
+}
+
+static void undo_recovery(struct tcpcb *tp)
+{
+    struct tcp_undo *u = &tp->t_undo;
+    COUNT(tp->t_stack, tcp_spurious_fr);
+    note_reordering(tp, u->overtook);
+    if (u->cc == tp->t_cc)
+        memcpy(tp->t_cc_data, u->cc_data, sizeof(u->cc_data));
+    u->cc = NULL;
+    if (!in_recovery(tp)) {
+        /* Later: less is in flight, and slow start fills it without a burst (RFC 4015 3). */
+        tp->snd_ssthresh = MAX(tp->snd_ssthresh, MAX(u->ssthresh, u->cwnd));
+        return;
+    }
+    tp->t_flags &= ~TF_FASTRECOVERY;
+    tp->t_flags2 &= ~(TF2_REXMT_ONCE | TF2_ECN_SND_CWR);
+    tp->t_dupacks = 0;
+    tp->snd_recover = tp->snd_una - 1; /* as if it had never begun: duplicates count at once */
+    tp->snd_cwnd = MAX(tp->snd_cwnd, u->cwnd);
+    tp->snd_ssthresh = MAX(tp->snd_ssthresh, u->ssthresh);
+    tcp_sent_unlose(tp);
+    tcp_output_later(tp);
+}
+
+/* An ACK beyond the hole with which recovery began, `high` being the end of what was SACKed: was it
+ * the original that arrived? */
+static bool was_needless(struct tcpcb *tp, const struct tcp_segment *seg, uint32_t high)
+{
+    struct tcp_undo *u = &tp->t_undo;
+    if (!u->cc || u->judged)
+        return false;
+    u->judged = true; /* of later holes the first one's timestamps say nothing (RFC 3522 3.2) */
+    /* Without SACK each duplicate stands for one that overtook the missing one. */
+    u->overtook = uses_sack(tp) ? high - u->marker : (tp->t_dupacks + 1) * tcp_segment_size(tp);
+    if (!u->rexmits)
+        return true;
+    return (seg->to.flags & TOF_TS) && (tp->t_flags & TF_RCVD_TSTMP) && seg->to.tsecr &&
+           SEQ_LT(seg->to.tsecr - tp->ts_offset, u->first_ts);
+}
+
+/* The receiver says that [start, end) came twice. */
+static void take_dsack(struct tcpcb *tp, uint32_t start, uint32_t end)
+{
+    struct tcp_undo *u = &tp->t_undo;
+    COUNT(tp->t_stack, tcp_dsack_rcv);
+    tp->t_dsack_dups++;
+    if (!u->cc || !u->rexmits || SEQ_LT(start, u->low) || SEQ_GT(end, u->high))
+        return;
+    u->needless += end - start;
+    if (u->needless >= u->rexmits)
+        undo_recovery(tp);
+}
+
 static void enter_recovery(struct tcpcb *tp)
 {
     uint32_t mss = tcp_segment_size(tp), out = tp->snd_nxt - tp->snd_una;
     bool reduced = tp->t_flags & TF_CONGRECOVERY;
+    remember_window(tp);
+    if (reduced)
+        tp->t_undo.cc = NULL;
     tp->t_flags |= TF_FASTRECOVERY;
     tp->t_flags &= ~(TF_CONGRECOVERY | TF_PREVVALID);
     if (!reduced) { /* once a window: an ECN echo may have done it */
@@ -95,14 +194,15 @@ static void enter_recovery(struct tcpcb *tp)
     if (uses_sack(tp)) {
         COUNT(tp->t_stack, tcp_sack_recoveries);
         tp->t_rexmit_next = tp->snd_una;
-        tcp_sent_mark_lost(tp, mss);
+        tp->t_flags2 &= ~TF2_RESCUED;
+        tcp_sent_mark_lost(tp, mss, tcp_dup_threshold(tp));
         if (!tcp_sent_to_rexmit(tp))
             tcp_sent_lose_head(tp, mss);
         tp->snd_cwnd = tcp_sent_pipe(tp) + mss;
     } else {
         COUNT(tp->t_stack, tcp_fast_recoveries);
         tcp_sent_lose_head(tp, mss);
-        tp->snd_cwnd = tp->snd_ssthresh + DUP_THRESH * mss;
+        tp->snd_cwnd = tp->snd_ssthresh + tp->t_dupacks * mss;
     }
     tcp_timer_arm(tp, TT_REXMT, tp->t_rxtcur); /* for the retransmission */
     tcp_output_later(tp);
@@ -143,6 +243,24 @@ static void prr_ack(struct tcpcb *tp, uint32_t delivered)
     tp->snd_cwnd = pipe + (uint32_t)MAX(send, 0);
 }
 
+/* In recovery, when nothing is left to send that is surely lost or new: the next hole, or once the
+ * end of what was out when recovery began (RFC 6675 4, NextSeg(), rules 3 and 4). */
+static void resend_on_suspicion(struct tcpcb *tp)
+{
+    uint32_t mss = tcp_segment_size(tp), used = sockbuf_used(&tp->t_so->so_snd);
+    uint32_t out = tp->snd_nxt - tp->snd_una;
+    if (tcp_sent_to_rexmit(tp) || tp->snd_cwnd < (uint64_t)tcp_sent_pipe(tp) + mss)
+        return;
+    if (used > out && out < tp->snd_wnd && !(tp->t_flags & TF_SENTFIN))
+        return;
+    if (tcp_sent_lose_hole(tp, mss))
+        return;
+    if (!(tp->t_flags2 & TF2_RESCUED) && tcp_sent_lose_tail(tp, tp->snd_recover, mss)) {
+        tp->t_flags2 |= TF2_RESCUED;
+        tp->t_rexmit_next = tp->snd_una;
+    }
+}
+
 /* --- timeouts --- */
 static void remember_for_undo(struct tcpcb *tp)
 {
@@ -167,6 +285,10 @@ void tcp_recovery_timeout(struct tcpcb *tp)
         remember_for_undo(tp);
     else
         tp->t_flags &= ~TF_PREVVALID;
+    tp->t_undo.cc = NULL;
+    /* Waiting for more duplicates has cost a timeout. */
+    if (!in_recovery(tp) && tp->t_sacked_bytes)
+        tp->t_reorder = 0;
     if (tcp_sent_first_sacked(tp)) /* it says to hold what it does not acknowledge (RFC 2018 8) */
         tcp_sent_renege(tp);
     if (tp->t_rxtshift <= 1)
@@ -229,8 +351,8 @@ void tcp_recovery_mtu_changed(struct tcpcb *tp)
 
 /* --- SACK --- */
 /* Take in the blocks of an ACK. Returns bytes newly SACKed; *had says whether there were any blocks
- * above una. */
-static uint32_t take_sack(struct tcpcb *tp, const struct tcp_segment *seg, bool *had)
+ * above una; *low comes down to the lowest byte newly SACKed that was sent once. */
+static uint32_t take_sack(struct tcpcb *tp, const struct tcp_segment *seg, bool *had, uint32_t *low)
 {
     struct weir_stack *s = tp->t_stack;
     uint32_t newly = 0;
@@ -248,10 +370,8 @@ static uint32_t take_sack(struct tcpcb *tp, const struct tcp_segment *seg, bool 
         bool inside = i == 0 && seg->to.nsack > 1 && SEQ_GEQ(b->start, seg->to.sack[1].start) &&
                       SEQ_LEQ(b->end, seg->to.sack[1].end);
         if (below || inside) {
-            if (i == 0) { /* D-SACK (RFC 2883) */
-                COUNT(s, tcp_dsack_rcv);
-                tp->t_dsack_dups++;
-            }
+            if (i == 0) /* D-SACK (RFC 2883) */
+                take_dsack(tp, b->start, b->end);
             continue;
         }
         if (SEQ_LEQ(b->start, seg->ack) || SEQ_GT(b->end, tp->snd_max)) {
@@ -259,7 +379,7 @@ static uint32_t take_sack(struct tcpcb *tp, const struct tcp_segment *seg, bool 
             continue;
         }
         *had = true;
-        newly += tcp_sent_sack(tp, b->start, b->end);
+        newly += tcp_sent_sack(tp, b->start, b->end, low);
     }
     return newly;
 }
@@ -271,6 +391,7 @@ static void take_ecn(struct tcpcb *tp, const struct tcp_segment *seg)
         (seg->th.flags & TH_SYN))
         return;
     COUNT(tp->t_stack, tcp_ecn_ece);
+    tp->t_undo.cc = NULL; /* the path is congested, whatever else it did */
     /* Once a window (RFC 3168 6.1.2). */
     if ((tp->t_flags & (TF_FASTRECOVERY | TF_CONGRECOVERY)) && SEQ_LT(seg->ack, tp->snd_recover))
         return;
@@ -336,7 +457,7 @@ static bool is_duplicate(const struct tcpcb *tp, const struct tcp_segment *seg, 
 
 static void duplicate_ack(struct tcpcb *tp)
 {
-    uint32_t mss = tcp_segment_size(tp);
+    uint32_t mss = tcp_segment_size(tp), threshold = tcp_dup_threshold(tp);
     bool repairing = tp->t_lost_bytes != 0;
     COUNT(tp->t_stack, tcp_rx_dupack);
     tp->t_dupacks++;
@@ -350,8 +471,8 @@ static void duplicate_ack(struct tcpcb *tp)
         tcp_output_later(tp);
         return;
     }
-    bool lost = tp->t_dupacks >= DUP_THRESH || tcp_sent_mark_lost(tp, mss) > 0 ||
-                (uses_sack(tp) && tp->t_sacked_bytes > (DUP_THRESH - 1) * mss);
+    bool lost = tp->t_dupacks >= threshold || tcp_sent_mark_lost(tp, mss, threshold) > 0 ||
+                (uses_sack(tp) && tp->t_sacked_bytes > (uint64_t)(threshold - 1) * mss);
     if (!lost) {
         if (KNOB(tp->t_stack, tcp_rfc3042))
             tcp_output_later(tp); /* limited transmit: output allows a segment for each */
@@ -388,6 +509,7 @@ static void newreno_partial_ack(struct tcpcb *tp, uint32_t acked)
 struct before {
     uint32_t flight; /* pipe */
     uint32_t sacked; /* t_sacked_bytes */
+    uint32_t high;   /* t_sack_high, snd_una when nothing is SACKed */
 };
 
 /* Congestion control and recovery after `acked` bytes; sacks: something is newly SACKed. */
@@ -396,11 +518,14 @@ static void grow_or_recover(struct tcpcb *tp, const struct tcp_segment *seg, uin
 {
     bool repairing = tp->t_lost_bytes != 0;
     if (in_recovery(tp)) {
-        if (SEQ_GEQ(tp->snd_una, tp->snd_recover)) {
+        if (was_needless(tp, seg, b->high)) {
+            undo_recovery(tp);
+        } else if (SEQ_GEQ(tp->snd_una, tp->snd_recover)) {
             leave_recovery(tp);
         } else if (uses_sack(tp)) {
-            tcp_sent_mark_lost(tp, tcp_segment_size(tp));
+            tcp_sent_mark_lost(tp, tcp_segment_size(tp), tcp_dup_threshold(tp));
             prr_ack(tp, acked + tp->t_sacked_bytes - b->sacked);
+            resend_on_suspicion(tp);
         } else {
             newreno_partial_ack(tp, acked);
         }
@@ -409,7 +534,8 @@ static void grow_or_recover(struct tcpcb *tp, const struct tcp_segment *seg, uin
     tp->t_dupacks = 0;
     if ((tp->t_flags & TF_CONGRECOVERY) && SEQ_GEQ(tp->snd_una, tp->snd_recover))
         tp->t_flags &= ~TF_CONGRECOVERY;
-    if (sacks && !repairing && tcp_sent_mark_lost(tp, tcp_segment_size(tp))) {
+    if (sacks && !repairing &&
+        tcp_sent_mark_lost(tp, tcp_segment_size(tp), tcp_dup_threshold(tp))) {
         enter_recovery(tp);
         return;
     }
@@ -477,6 +603,8 @@ static void advance(struct tcpcb *tp, const struct tcp_segment *seg, bool sacks,
         tp->snd_wl1 = seg->seq - 1; /* this segment's window counts, whatever stood there before */
     } else {
         tcp_sent_acked(tp, seg->ack, &gone);
+        if (unlikely(b->sacked) && gone.fresh && SEQ_LT(gone.low, b->high))
+            note_reordering(tp, b->high - gone.low);
     }
     sample_rtt(tp, seg, gone.sent_ns);
     tp->t_rxtshift =
@@ -494,16 +622,21 @@ bool tcp_ack(struct tcpcb *tp, const struct tcp_segment *seg)
 {
     CHECK(SEQ_LEQ(seg->ack, tp->snd_max));
     struct before b = {.flight = tcp_sent_pipe(tp), .sacked = tp->t_sacked_bytes};
+    b.high = b.sacked ? tp->t_sack_high : tp->snd_una;
+    uint32_t low = b.high;
     bool had_sack;
     take_ecn(tp, seg);
-    uint32_t newly = take_sack(tp, seg, &had_sack);
+    uint32_t newly = take_sack(tp, seg, &had_sack, &low);
+    if (unlikely(newly) && SEQ_LT(low, b.high))
+        note_reordering(tp, b.high - low);
     if (SEQ_GT(seg->ack, tp->snd_una)) {
         advance(tp, seg, newly != 0, &b);
     } else {
         bool dup = is_duplicate(tp, seg, had_sack, newly);
         if (newly && in_recovery(tp)) {
-            tcp_sent_mark_lost(tp, tcp_segment_size(tp));
+            tcp_sent_mark_lost(tp, tcp_segment_size(tp), tcp_dup_threshold(tp));
             prr_ack(tp, newly);
+            resend_on_suspicion(tp);
         }
         if (dup)
             duplicate_ack(tp);

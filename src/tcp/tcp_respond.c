@@ -83,11 +83,11 @@ void tcp_send_bare(struct tcpcb *tp, uint32_t seq, uint32_t ack, uint8_t flags)
     struct weir_stack *s = tp->t_stack;
     struct tcp_options to = {0};
     struct tcp_control c = {.flow = &tp->t_flow, .tp = tp, .seq = seq, .ack = ack, .flags = flags};
-    /* What is not a reset says no more than there is room for: a window in the field's units,
-     * rounded down. Nor less than was offered, though the buffer has become smaller since. */
-    uint32_t win = flags & TH_RST ? tcp_window_to_offer(tp) : tcp_receive_space(tp);
+    /* No more than there is room for: a window in the field's units, rounded down. Nor less than
+     * was offered, though the buffer has become smaller since. A reset offers nothing. */
+    uint32_t win = flags & TH_RST ? 0 : tcp_receive_space(tp);
 
-    if (SEQ_GT(tp->rcv_edge, tp->rcv_nxt))
+    if (!(flags & TH_RST) && SEQ_GT(tp->rcv_edge, tp->rcv_nxt))
         win = MAX(win, tp->rcv_edge - tp->rcv_nxt);
     c.win = (uint16_t)MIN(win >> tp->rcv_scale, TCP_MAXWIN);
     win = (uint32_t)c.win << tp->rcv_scale;

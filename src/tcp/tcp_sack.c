@@ -2,8 +2,9 @@
  * The receiver's SACK and D-SACK blocks (RFC 2018, RFC 2883). */
 #include "tcp_in.h"
 
-/* The most recently touched blocks are remembered by a range within each; what they cover now is
- * read from the reassembly queue when they are reported, so that a report is never out of date. */
+/* The most recently touched blocks of the reassembly queue, as they are now: whatever makes a block
+ * grow, or joins some, notes the whole block, which takes the place of those that it covers; and
+ * blocks only go as rcv_nxt passes them. So no look at the queue is needed. */
 
 static void forget(struct tcpcb *tp, unsigned i)
 {
@@ -12,34 +13,35 @@ static void forget(struct tcpcb *tp, unsigned i)
     tp->t_nrcv_sack--;
 }
 
-/* What block i covers now; false: it is in order meanwhile, or gone. */
-static bool current(const struct tcpcb *tp, const struct sack_block *b, struct sack_block *now)
-{
-    const struct range *r = ranges_find(&tp->t_reass, b->start);
-
-    if (!r || SEQ_GT(r->start, b->start))
-        return false;
-    *now = (struct sack_block){r->start, r->end};
-    return true;
-}
-
 void tcp_sack_note(struct tcpcb *tp, uint32_t start, uint32_t end)
 {
-    struct sack_block note = {start, end}, whole, other;
+    unsigned kept = 0;
 
-    if (!(tp->t_flags & TF_SACK_PERMIT) || !current(tp, &note, &whole))
+    if (!(tp->t_flags & TF_SACK_PERMIT))
         return;
-    for (unsigned i = 0; i < tp->t_nrcv_sack;) {
-        if (!current(tp, &tp->t_rcv_sack[i], &other) || other.start == whole.start)
-            forget(tp, i);
-        else
-            i++;
+    CHECK(SEQ_LT(start, end) && SEQ_GT(start, tp->rcv_nxt));
+    struct sack_block old[NELEM(tp->t_rcv_sack)];
+    memcpy(old, tp->t_rcv_sack, sizeof(old));
+    tp->t_rcv_sack[kept++] = (struct sack_block){start, end};
+    for (unsigned i = 0; i < tp->t_nrcv_sack && kept < NELEM(tp->t_rcv_sack); i++) {
+        bool covered = SEQ_GEQ(old[i].start, start) && SEQ_LEQ(old[i].end, end);
+        if (!covered && SEQ_GT(old[i].start, tp->rcv_nxt))
+            tp->t_rcv_sack[kept++] = old[i];
     }
-    if (tp->t_nrcv_sack == NELEM(tp->t_rcv_sack))
-        tp->t_nrcv_sack--;
-    memmove(&tp->t_rcv_sack[1], &tp->t_rcv_sack[0], tp->t_nrcv_sack * sizeof(tp->t_rcv_sack[0]));
-    tp->t_rcv_sack[0] = whole;
-    tp->t_nrcv_sack++;
+    tp->t_nrcv_sack = (uint8_t)kept;
+}
+
+void tcp_sack_cut(struct tcpcb *tp, uint32_t seq)
+{
+    for (unsigned i = 0; i < tp->t_nrcv_sack;) {
+        struct sack_block *b = &tp->t_rcv_sack[i];
+        if (SEQ_GEQ(b->start, seq)) {
+            forget(tp, i);
+            continue;
+        }
+        b->end = SEQ_MIN(b->end, seq);
+        i++;
+    }
 }
 
 void tcp_dsack_note(struct tcpcb *tp, uint32_t start, uint32_t end)
@@ -62,12 +64,11 @@ unsigned tcp_sack_report(struct tcpcb *tp, struct sack_block *out, unsigned max)
         COUNT(tp->t_stack, tcp_dsack_snd);
     }
     for (unsigned i = 0; i < tp->t_nrcv_sack && n < max;) {
-        if (!current(tp, &tp->t_rcv_sack[i], &out[n])) {
+        if (SEQ_LEQ(tp->t_rcv_sack[i].start, tp->rcv_nxt)) { /* in order meanwhile */
             forget(tp, i);
             continue;
         }
-        i++;
-        n++;
+        out[n++] = tp->t_rcv_sack[i++];
     }
     COUNT_ADD(tp->t_stack, tcp_sack_snd_blocks, n);
     return n;

@@ -11,8 +11,9 @@
  * and count(). */
 #include "tcp_sent.h"
 
-#define SENT_CACHE_MAX 1024 /* ranges kept for reuse, a stack */
-#define SENT_LOOK_BACK 64   /* ranges looked at for the loss threshold */
+#define SENT_CACHE_MAX 1024    /* ranges kept for reuse, a stack */
+#define SENT_LOOK_BACK 64      /* ranges looked at for the loss threshold, */
+#define SENT_LOOK_BACK_MAX 640 /* and with a threshold that grew */
 #define SENT_COUNT_MAX UINT16_MAX
 
 static struct tcp_sent *sent_of(struct range *r)
@@ -136,7 +137,7 @@ static struct tcp_sent *sent_split(struct tcpcb *tp, struct tcp_sent *e, uint32_
     e->r.end = at;
     count(tp, e);
     count(tp, right);
-    ranges_insert(&tp->t_sent, &right->r);
+    ranges_insert_between(&tp->t_sent, &right->r, &e->r, ranges_next(&e->r));
     return right;
 }
 
@@ -171,7 +172,7 @@ int tcp_sent_add(struct tcpcb *tp, uint32_t start, uint32_t end, uint32_t segsz)
     e->sent_ns = tp->t_stack->now;
     e->segsz = (uint16_t)segsz;
     e->transmissions = 1;
-    ranges_insert(&tp->t_sent, &e->r);
+    ranges_insert_between(&tp->t_sent, &e->r, last ? &last->r : NULL, NULL);
     return 0;
 }
 
@@ -198,8 +199,12 @@ void tcp_sent_acked(struct tcpcb *tp, uint32_t una, struct tcp_sent_ack *out)
         struct tcp_sent *e = sent_of(ranges_first(&tp->t_sent));
         if (SEQ_GEQ(e->r.start, una))
             break;
-        if (e->transmissions > 1)
+        if (e->transmissions > 1) {
             out->rexmitted = true;
+        } else if (!(e->flags & SENT_SACKED) && !out->fresh) {
+            out->fresh = true;
+            out->low = e->r.start;
+        }
         out->sent_ns = e->flags & SENT_SACKED ? 0 : e->sent_ns;
         if (SEQ_LEQ(e->r.end, una)) {
             sent_remove(tp, e);
@@ -273,7 +278,7 @@ static struct tcp_sent *sack_piece(struct tcpcb *tp, struct tcp_sent *e, uint32_
     return e;
 }
 
-uint32_t tcp_sent_sack(struct tcpcb *tp, uint32_t start, uint32_t end)
+uint32_t tcp_sent_sack(struct tcpcb *tp, uint32_t start, uint32_t end, uint32_t *low)
 {
     uint32_t newly = 0;
     struct range *r = ranges_find(&tp->t_sent, start);
@@ -283,12 +288,15 @@ uint32_t tcp_sent_sack(struct tcpcb *tp, uint32_t start, uint32_t end)
             uint32_t lo = SEQ_GEQ(r->start, start) ? r->start : boundary_up(e, start);
             uint32_t hi = SEQ_LEQ(r->end, end) ? r->end : boundary_down(e, end);
             if (SEQ_LT(lo, hi) && SEQ_LEQ(hi, r->end)) {
+                bool once = e->transmissions == 1;
                 struct tcp_sent *done = sack_piece(tp, e, lo, hi);
                 if (!done)
                     return newly;
                 if (tp->t_sacked_bytes == hi - lo || SEQ_GT(hi, tp->t_sack_high))
                     tp->t_sack_high = hi;
                 newly += hi - lo;
+                if (low && once && SEQ_LT(lo, *low))
+                    *low = lo;
                 r = &done->r;
             }
         }
@@ -311,19 +319,22 @@ bool tcp_sent_first_sacked(const struct tcpcb *tp)
     return is_sacked(ranges_first(&tp->t_sent));
 }
 
-/* The sequence number below which everything unSACKed is lost: three SACKed runs, or more than two
- * segments' bytes, lie above (RFC 6675 4, IsLost). The walk is bounded: where SACKed runs lie far
- * apart a later SACK will tell. */
-static bool loss_threshold(const struct tcpcb *tp, uint32_t mss, uint32_t *below)
+/* The sequence number below which everything unSACKed is lost: dupthresh SACKed runs, or more than
+ * dupthresh - 1 segments' bytes, lie above (RFC 6675 4, IsLost). The walk is bounded: where SACKed
+ * runs lie far apart a later SACK will tell. */
+static bool loss_threshold(const struct tcpcb *tp, uint32_t mss, uint32_t dupthresh,
+                           uint32_t *below)
 {
-    uint32_t bytes = 0;
-    int runs = 0;
+    uint64_t most = (uint64_t)(dupthresh - 1) * mss;
+    if (tp->t_sacked_bytes <= most && tp->t_sack_runs < dupthresh)
+        return false;
+    uint32_t bytes = 0, runs = 0, look = MIN(SENT_LOOK_BACK + 2 * dupthresh, SENT_LOOK_BACK_MAX);
     struct range *r = ranges_find(&tp->t_sent, tp->t_sack_high - 1);
-    for (int i = 0; r && i < SENT_LOOK_BACK; i++, r = ranges_prev(r)) {
+    for (uint32_t i = 0; r && i < look; i++, r = ranges_prev(r)) {
         if (!is_sacked(r))
             continue;
         bytes += r->end - r->start;
-        if (++runs >= 3 || bytes > 2 * mss) {
+        if (++runs >= dupthresh || bytes > most) {
             *below = r->start;
             return true;
         }
@@ -331,10 +342,10 @@ static bool loss_threshold(const struct tcpcb *tp, uint32_t mss, uint32_t *below
     return false;
 }
 
-uint32_t tcp_sent_mark_lost(struct tcpcb *tp, uint32_t mss)
+uint32_t tcp_sent_mark_lost(struct tcpcb *tp, uint32_t mss, uint32_t dupthresh)
 {
     uint32_t below, before = tp->t_lost_bytes;
-    if (!tp->t_sacked_bytes || !loss_threshold(tp, mss, &below))
+    if (!tp->t_sacked_bytes || !loss_threshold(tp, mss, dupthresh, &below))
         return 0;
     uint32_t from = SEQ_MAX(tp->t_lost_mark, tp->snd_una);
     if (SEQ_GEQ(from, below))
@@ -347,6 +358,46 @@ uint32_t tcp_sent_mark_lost(struct tcpcb *tp, uint32_t mss)
     }
     tp->t_lost_mark = below;
     return tp->t_lost_bytes - before;
+}
+
+bool tcp_sent_lose_hole(struct tcpcb *tp, uint32_t mss)
+{
+    if (!tp->t_sacked_bytes)
+        return false;
+    /* All below the mark is lost or SACKed already. */
+    struct range *r = ranges_find(&tp->t_sent, SEQ_MAX(tp->t_lost_mark, tp->snd_una));
+    while (r && SEQ_LT(r->start, tp->t_sack_high) &&
+           (sent_of(r)->flags & (SENT_SACKED | SENT_LOST)))
+        r = ranges_next(r);
+    if (!r || SEQ_GEQ(r->start, tp->t_sack_high))
+        return false;
+    struct tcp_sent *e = sent_of(r);
+    uint32_t at = boundary_down(e, r->start + mss);
+    if (sent_len(e) > mss && SEQ_GT(at, r->start))
+        (void)!sent_split(tp, e, at);
+    set_flags(tp, e, SENT_LOST);
+    tp->t_lost_mark = r->end;
+    return true;
+}
+
+bool tcp_sent_lose_tail(struct tcpcb *tp, uint32_t end, uint32_t mss)
+{
+    struct range *r = ranges_find(&tp->t_sent, end - 1);
+    while (r && is_sacked(r))
+        r = ranges_prev(r);
+    if (!r || (sent_of(r)->flags & SENT_LOST))
+        return false;
+    struct tcp_sent *e = sent_of(r);
+    if (SEQ_GT(r->end, end) && !sent_split(tp, e, end))
+        return false;
+    uint32_t at = boundary_up(e, r->end - mss);
+    if (sent_len(e) > mss && SEQ_LT(at, r->end)) {
+        e = sent_split(tp, e, at);
+        if (!e)
+            return false;
+    }
+    set_flags(tp, e, SENT_LOST);
+    return true;
 }
 
 void tcp_sent_lose_head(struct tcpcb *tp, uint32_t len)
@@ -391,7 +442,7 @@ void tcp_sent_unlose(struct tcpcb *tp)
 {
     for (struct range *r = ranges_first(&tp->t_sent); r; r = ranges_next(r)) {
         struct tcp_sent *e = sent_of(r);
-        if (!(e->flags & SENT_SACKED))
+        if ((e->flags & (SENT_SACKED | SENT_REXMIT)) == 0)
             set_flags(tp, e, 0);
     }
     tp->t_lost_mark = tp->snd_una;
@@ -427,6 +478,21 @@ uint32_t tcp_sent_next_lost(struct tcpcb *tp, uint32_t max, uint32_t *start)
     return MIN(len, max);
 }
 
+/* Fast recovery may turn out to have been needless: what it retransmitted shows it. */
+static void undo_note(struct tcpcb *tp, uint32_t start, uint32_t len)
+{
+    struct tcp_undo *u = &tp->t_undo;
+    if (!u->cc || !(tp->t_flags & TF_FASTRECOVERY))
+        return;
+    if (!u->rexmits) {
+        u->low = u->high = start;
+        u->first_ts = tcp_ts_now(tp->t_stack);
+    }
+    u->low = SEQ_MIN(u->low, start);
+    u->high = SEQ_MAX(u->high, start + len);
+    u->rexmits += len;
+}
+
 /* Make [start, end) one range of its own, out of the ranges that cover it; they all wait for
  * retransmission. */
 static struct tcp_sent *carve(struct tcpcb *tp, uint32_t start, uint32_t end)
@@ -448,6 +514,7 @@ static struct tcp_sent *carve(struct tcpcb *tp, uint32_t start, uint32_t end)
 void tcp_sent_rexmitted(struct tcpcb *tp, uint32_t start, uint32_t len, uint32_t segsz)
 {
     struct tcp_sent *e = carve(tp, start, start + len);
+    undo_note(tp, start, len);
     tp->t_rexmit_next = start + len;
     if (!e) /* no memory to split: the range as a whole counts as sent again; a timeout mends it */
         e = sent_of(ranges_find(&tp->t_sent, start));
@@ -473,5 +540,6 @@ void tcp_sent_rexmit_failed(struct tcpcb *tp, uint32_t start)
     struct tcp_sent *e = sent_of(r);
     if (e->flags & SENT_REXMIT)
         set_flags(tp, e, SENT_LOST);
+    tp->t_undo.rexmits -= MIN(tp->t_undo.rexmits, sent_len(e));
     tp->t_rexmit_next = r->start;
 }

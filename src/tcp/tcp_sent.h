@@ -9,6 +9,8 @@
 struct tcp_sent_ack {
     uint64_t sent_ns; /* transmission of the last byte, if it gives an RTT sample (Karn); else 0 */
     bool rexmitted;   /* some of it had been retransmitted */
+    bool fresh;       /* some of it, from `low` on, was neither SACKed before nor sent twice */
+    uint32_t low;
 };
 
 /* [start, end) leaves now for the first time, start == the end of the list; segsz: payload bytes of
@@ -21,13 +23,21 @@ void tcp_sent_acked(struct tcpcb *tp, uint32_t una, struct tcp_sent_ack *out);
 
 /* The receiver holds [start, end): whole segments inside become SENT_SACKED. Returns the bytes that
  * are new. Splits at segment boundaries only and within net.inet.tcp.sack.maxholes; what does not
- * fit is ignored (counted). Cost: O(log n) and what is newly SACKed. */
-uint32_t tcp_sent_sack(struct tcpcb *tp, uint32_t start, uint32_t end);
+ * fit is ignored (counted). *low comes down to the lowest of them that was sent but once; NULL: not
+ * asked. Cost: O(log n) and what is newly SACKed. */
+uint32_t tcp_sent_sack(struct tcpcb *tp, uint32_t start, uint32_t end, uint32_t *low);
 /* The receiver went back on its SACKs (RFC 2018 8). */
 void tcp_sent_renege(struct tcpcb *tp);
 bool tcp_sent_first_sacked(const struct tcpcb *tp);
-/* Mark as lost all that RFC 6675's IsLost() says is, `mss` being SMSS. Returns bytes newly lost. */
-uint32_t tcp_sent_mark_lost(struct tcpcb *tp, uint32_t mss);
+/* Mark as lost all that RFC 6675's IsLost() says is, for SMSS and DupThresh. Returns bytes newly
+ * lost. */
+uint32_t tcp_sent_mark_lost(struct tcpcb *tp, uint32_t mss, uint32_t dupthresh);
+/* Below the highest SACKed byte, mark the first piece, up to mss, that is neither SACKed nor lost
+ * as lost (RFC 6675 NextSeg(), rule 3). False: there is none. */
+bool tcp_sent_lose_hole(struct tcpcb *tp, uint32_t mss);
+/* Mark the highest piece before `end` that is not SACKed, up to mss, as lost if it is not (rule 4,
+ * the rescue retransmission). */
+bool tcp_sent_lose_tail(struct tcpcb *tp, uint32_t end, uint32_t mss);
 /* Mark the first bytes of the list, up to len and not beyond a SACKed range, as lost and not
  * retransmitted. */
 void tcp_sent_lose_head(struct tcpcb *tp, uint32_t len);

@@ -54,7 +54,7 @@ void tcp_sockopt_copy(const struct tcpcb *from, struct tcpcb *to)
     to->t_linger2_ms = from->t_linger2_ms;
     to->t_window_clamp = from->t_window_clamp;
     STORE_RELAXED(&to->t_so->so_notsent_lowat, LOAD_RELAXED(&from->t_so->so_notsent_lowat));
-    to->t_defer_accept_s = from->t_defer_accept_s;
+    to->t_defer_accept = from->t_defer_accept;
     to->t_sndbuf_fixed = from->t_sndbuf_fixed;
     to->t_rcvbuf_fixed = from->t_rcvbuf_fixed;
     if (to->t_cc != from->t_cc)
@@ -64,20 +64,22 @@ void tcp_sockopt_copy(const struct tcpcb *from, struct tcpcb *to)
 void tcp_sockopt_inherit(struct socket *listener, struct socket *so)
 {
     tcp_sockopt_copy(so_tcpcb(listener), so_tcpcb(so));
+    so_tcpcb(so)->t_defer_accept = 0; /* a listener's own, as on Linux */
 }
 
-/* Linux keeps TCP_DEFER_ACCEPT as a number of SYN-ACK retransmissions, and shows the time they
- * take. */
-static uint32_t defer_accept_round(int seconds)
+/* Linux keeps TCP_DEFER_ACCEPT as a number of SYN-ACK timeouts, and shows the time they take: those
+ * that fill so many seconds, *count; or, seconds < 0, the time of so many. */
+static int defer_accept_s(int seconds, uint8_t *count)
 {
-    if (seconds <= 0)
-        return 0;
-    int timeout = RTO_INIT_S, period = RTO_INIT_S;
-    for (int n = 1; seconds > period && n < 255; n++) {
-        timeout = MIN(timeout * 2, RTO_MAX_S);
+    int timeout = RTO_INIT_S, period = 0, n = 0;
+
+    while (n < UINT8_MAX && (seconds < 0 ? n < *count : period < seconds)) {
         period += timeout;
+        timeout = MIN(timeout * 2, RTO_MAX_S);
+        n++;
     }
-    return (uint32_t)period;
+    *count = (uint8_t)n;
+    return period;
 }
 
 /* Time in which n retransmissions of a SYN go unanswered. */
@@ -131,6 +133,15 @@ static int set_linger2(struct tcpcb *tp, int v)
 
 static int set_maxseg(struct tcpcb *tp, int v)
 {
+    if (KNOB(tp->t_stack, tcp_freebsd_wire)) {
+        /* It only lowers what holds now; the SYN offers what the path takes. */
+        if (v < 1 || (uint32_t)v > tp->t_maxseg || v + 40 < KNOB(tp->t_stack, tcp_minmss))
+            return -EINVAL;
+        tp->t_maxseg = (uint32_t)v;
+        if (TCPS_HAVEESTABLISHED(tp->t_state))
+            tp->t_user_mss = (uint32_t)v;
+        return 0;
+    }
     if (v && (v < MAXSEG_MIN || v > MAXSEG_MAX))
         return -EINVAL;
     tp->t_user_mss = (uint32_t)v;
@@ -205,7 +216,7 @@ static int set_int(struct tcpcb *tp, int name, int v)
     case OPT_LINGER2:
         return set_linger2(tp, v);
     case OPT_DEFER_ACCEPT:
-        tp->t_defer_accept_s = defer_accept_round(v);
+        defer_accept_s(MAX(v, 0), &tp->t_defer_accept);
         return 0;
     case OPT_WINDOW_CLAMP:
         return set_window_clamp(tp, v);
@@ -317,7 +328,7 @@ static int get_int(const struct tcpcb *tp, int name, int *v)
         *v = linger2_s(tp);
         return 0;
     case OPT_DEFER_ACCEPT:
-        *v = (int)tp->t_defer_accept_s;
+        *v = defer_accept_s(-1, &(uint8_t){tp->t_defer_accept});
         return 0;
     case OPT_WINDOW_CLAMP:
         *v = (int)tp->t_window_clamp;

@@ -57,6 +57,9 @@ void tcp_state_set(struct tcpcb *tp, int state)
     else if (from == TCPS_TIME_WAIT)
         s->tcp->timewait_count--;
     tcp_timer_event_state(tp, from, state);
+    if ((B(FIN_WAIT_1) | B(CLOSING)) & (1u << from) &&
+        (B(FIN_WAIT_2) | B(TIME_WAIT)) & (1u << state))
+        so_fin_acked(tp->t_so);
     if (unlikely(s->hooks.tcp_state != NULL))
         s->hooks.tcp_state(s->hooks.tcp_state_ctx, s, tp, from, state);
 }

@@ -27,6 +27,7 @@ void tcp_close(struct tcpcb *tp)
         tcp_timers_stop(tp);
         tcp_output_forget(tp);
         tcp_reass_flush(tp);
+        tcp_early_text_flush(tp);
         tcp_sent_flush(tp);
         /* As on Linux a port that the stack chose goes with the connection. */
         tcp_pcb_unhash(tp, so->so_bound_port);

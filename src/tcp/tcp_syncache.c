@@ -9,6 +9,7 @@
  * while after something was thrown out or not stored. An ACK that finds the accept queue full
  * leaves its entry: the SYN-ACK is repeated, and the peer's next ACK tries again. */
 #include "tcp_in.h"
+#include "tcp_timer.h"
 #include <stdio.h>
 
 #define BUCKETS 512u
@@ -23,9 +24,11 @@
 struct syncache_entry {
     TAILQ_ENTRY(syncache_entry) link;
     struct timer timer;
-    struct tcpcb *listener;
+    struct weir_stack *stack;
+    struct tcpcb *listener; /* NULL: gone, and the knob says that its entries outlive it */
     struct flow flow;
-    uint64_t sent_ns; /* the first SYN-ACK */
+    uint64_t sent_ns;  /* the first SYN-ACK */
+    uint64_t acked_ns; /* by a bare ACK, which TCP_DEFER_ACCEPT did not take; 0: none yet */
     uint64_t challenge_end;
     uint32_t challenge_count;
     uint32_t iss, irs;
@@ -116,7 +119,7 @@ static void entry_respond(struct weir_stack *s, const struct syncache_entry *e, 
 {
     struct tcp_options to = {0};
     struct tcp_control c = {.flow = &e->flow,
-                            .so = e->listener->t_so,
+                            .so = e->listener ? e->listener->t_so : NULL,
                             .to = &to,
                             .seq = e->iss,
                             .ack = e->irs + 1,
@@ -125,7 +128,7 @@ static void entry_respond(struct weir_stack *s, const struct syncache_entry *e, 
 
     if (flags & TH_SYN) {
         to.flags = TOF_MSS;
-        to.mss = (uint16_t)tcp_mss_to_offer(s, &e->flow, e->listener->t_user_mss);
+        to.mss = (uint16_t)tcp_mss_to_offer(s, &e->flow, e->listener ? e->listener->t_user_mss : 0);
         if (e->flags & SC_WSCALE) {
             to.flags |= TOF_SCALE;
             to.wscale = e->rcv_scale;
@@ -144,7 +147,7 @@ static void entry_respond(struct weir_stack *s, const struct syncache_entry *e, 
         to.tsval = tcp_ts_now(s) + e->ts_offset;
         to.tsecr = e->ts_recent;
     }
-    if (e->listener->t_flags & TF_NOOPT)
+    if (e->listener && (e->listener->t_flags & TF_NOOPT))
         c.to = NULL;
     (void)tcp_control_send(s, &c); /* when it fails, the timer or the peer tries again */
 }
@@ -159,22 +162,41 @@ static void entry_arm(struct weir_stack *s, struct syncache_entry *e)
         ns = MAX(ns, (uint64_t)KNOB(s, tcp_rexmit_min) * NS_PER_MS);
         ns = MIN(ns, REXMT_MAX_NS);
     }
-    e->rxmits++;
+    if (e->rxmits < UINT8_MAX)
+        e->rxmits++;
     wheel_arm(&s->wheel, &e->timer, s->now + ns);
+}
+
+/* TCP_DEFER_ACCEPT, as Linux has it: while fewer SYN-ACK timeouts have passed than it says, a
+ * connection that was acknowledged waits for data, in silence; after the last of them the SYN-ACK
+ * is sent again, and any ACK will do. */
+static uint8_t timeouts_to_wait(const struct syncache_entry *e)
+{
+    return e->listener ? MIN(e->listener->t_defer_accept, UINT8_MAX - 1) : 0;
+}
+
+static bool entry_is_deferred(const struct syncache_entry *e)
+{
+    return e->acked_ns && e->rxmits <= timeouts_to_wait(e);
 }
 
 static void entry_timeout(struct timer *t, uint64_t now_ns)
 {
     struct syncache_entry *e = CONTAINER_OF(t, struct syncache_entry, timer);
-    struct weir_stack *s = e->listener->t_stack;
+    struct weir_stack *s = e->stack;
 
-    if (e->rxmits > KNOB(s, tcp_syncache_rexmtlimit)) {
+    if (e->rxmits > KNOB(s, tcp_syncache_rexmtlimit) && !entry_is_deferred(e)) {
         COUNT(s, tcp_syncache_timeouts);
         entry_drop(s, e);
         return;
     }
-    COUNT(s, tcp_syncache_retransmitted);
-    entry_respond(s, e, TH_SYN | TH_ACK);
+    if (!entry_is_deferred(e) || e->rxmits == timeouts_to_wait(e)) {
+        COUNT(s, tcp_syncache_retransmitted);
+        /* ECN may be what the path does not let through. */
+        if (e->rxmits > KNOB(s, tcp_ecn_maxretries))
+            e->flags &= (uint8_t)~SC_ECN;
+        entry_respond(s, e, TH_SYN | TH_ACK);
+    }
     entry_arm(s, e);
 }
 
@@ -203,6 +225,7 @@ static void entry_fill(struct tcpcb *listener, const struct tcp_segment *seg,
     int64_t rfc1323 = options ? KNOB(s, tcp_rfc1323) : 0;
 
     memset(e, 0, sizeof(*e));
+    e->stack = s;
     e->listener = listener;
     tcp_segment_flow(seg, &e->flow);
     e->irs = seg->seq;
@@ -294,6 +317,7 @@ void tcp_syncache_add(struct tcpcb *listener, const struct tcp_segment *seg)
     tcp_segment_flow(seg, &f);
     e = entry_find(s, &f);
     if (e) {
+        e->listener = listener;
         syn_again(s, e, seg);
         return;
     }
@@ -362,7 +386,7 @@ static void connection_fill(struct weir_stack *s, struct tcpcb *tp, const struct
         tp->t_flags2 |= TF2_ECN_PERMIT;
         COUNT(s, tcp_ecn_shs);
     }
-    if (e->rxmits > 1)
+    if (e->rxmits > 1 && !e->acked_ns)
         tp->snd_cwnd = 1; /* a SYN-ACK was lost: tcp_cc_conn_init starts with one segment */
     tcp_mss_apply(tp, e->peer_mss);
     tp->t_starttime = s->now;
@@ -435,11 +459,21 @@ static bool ack_fits(struct weir_stack *s, struct syncache_entry *e, const struc
 }
 
 /* With timestamps the handshake gives a first round-trip time, if its SYN-ACK was sent but once. */
-static void first_rtt(struct weir_stack *s, struct tcpcb *tp, const struct syncache_entry *e,
-                      bool cookie)
+static void first_rtt(struct tcpcb *tp, const struct syncache_entry *e,
+                      const struct tcp_segment *seg, bool cookie)
 {
-    if (!cookie && e->rxmits == 1 && (e->flags & SC_TIMESTAMP) && s->now > e->sent_ns)
-        tcp_rtt_sample(tp, s->now - e->sent_ns);
+    struct weir_stack *s = tp->t_stack;
+    uint64_t acked_ns = e->acked_ns ? e->acked_ns : s->now;
+
+    if (KNOB(s, tcp_freebsd_wire)) {
+        uint32_t age = tcp_ts_now(s) - (seg->to.tsecr - e->ts_offset);
+        if ((e->flags & SC_TIMESTAMP) && (seg->to.flags & TOF_TS) && seg->to.tsecr &&
+            age < INT32_MAX)
+            tcp_rtt_sample_ticks(tp, (age + 1) * NS_PER_MS);
+        return;
+    }
+    if (!cookie && e->rxmits == 1 && (e->flags & SC_TIMESTAMP) && acked_ns > e->sent_ns)
+        tcp_rtt_sample(tp, acked_ns - e->sent_ns);
 }
 
 struct tcpcb *tcp_syncache_expand(struct tcpcb *listener, const struct tcp_segment *seg,
@@ -461,8 +495,14 @@ struct tcpcb *tcp_syncache_expand(struct tcpcb *listener, const struct tcp_segme
             return NULL;
         }
     }
+    e->listener = listener;
     if (!ack_fits(s, e, seg, answer_rst))
         return NULL;
+    if (!cookie && seg->len == 0 && !(seg->flags & TH_FIN) && e->rxmits <= timeouts_to_wait(e)) {
+        e->acked_ns = e->acked_ns ? e->acked_ns : MAX(s->now, 1);
+        COUNT(s, tcp_defer_accept_acks);
+        return NULL;
+    }
     if (so_accept_full(e->listener->t_so)) {
         COUNT(s, tcp_listen_drops);
         *answer_rst = KNOB(s, tcp_syncache_rst_on_queue_full);
@@ -479,7 +519,7 @@ struct tcpcb *tcp_syncache_expand(struct tcpcb *listener, const struct tcp_segme
         return NULL;
     }
     connection_fill(s, tp, e);
-    first_rtt(s, tp, e, cookie);
+    first_rtt(tp, e, seg, cookie);
     COUNT(s, tcp_accepts);
     if (!cookie) {
         COUNT(s, tcp_syncache_completed);
@@ -512,6 +552,19 @@ void tcp_syncache_rst(struct weir_stack *s, struct tcpcb *listener, const struct
         entry_respond(s, e, TH_ACK);
 }
 
+void tcp_syncache_forget(struct weir_stack *s, const struct tcp_segment *seg)
+{
+    struct syncache_entry *e;
+    struct flow f;
+
+    tcp_segment_flow(seg, &f);
+    e = entry_find(s, &f);
+    if (e) {
+        COUNT(s, tcp_syncache_badack);
+        entry_drop(s, e);
+    }
+}
+
 /* One error may be an outage; a second one, after three SYN-ACKs were repeated, ends the attempt.
  */
 void tcp_syncache_icmp(struct weir_stack *s, const struct flow *f, uint32_t seq, int error)
@@ -541,7 +594,11 @@ void tcp_syncache_listener_gone(struct tcpcb *listener)
         struct syncache_entry *e = TAILQ_FIRST(&c->bucket[i]), *next;
         for (; e; e = next) {
             next = TAILQ_NEXT(e, link);
-            if (e->listener == listener)
+            if (e->listener != listener)
+                continue;
+            if (KNOB(s, tcp_freebsd_wire)) /* its SYN-ACK is repeated; the ACK finds nobody */
+                e->listener = NULL;
+            else
                 entry_drop(s, e);
         }
     }

@@ -23,6 +23,8 @@
 
 /* From this many timeouts in a row on the next hop may be to blame. */
 #define DOUBT_SHIFT 3
+/* Beyond this many the measured round-trip time is given up. */
+#define INVALIDATE_SHIFT (TCP_MAXRXTSHIFT / 4)
 
 static const uint16_t backoff[TCP_MAXRXTSHIFT + 1] = {1,   2,   4,   8,   16,  32, 64,
                                                       128, 256, 512, 512, 512, 512};
@@ -115,7 +117,7 @@ static uint64_t clamp_rto(const struct tcpcb *tp, uint64_t rto_ns)
  * initial timeout. */
 static uint64_t rexmt_value(const struct tcpcb *tp)
 {
-    if (!tp->t_srtt)
+    if (!tp->t_srtt && !tp->t_rttvar)
         return (uint64_t)KNOB(tp->t_stack, tcp_rexmit_initial) * NS_PER_MS;
     return MAX(tp->t_srtt + 4 * tp->t_rttvar,
                (uint64_t)KNOB(tp->t_stack, tcp_rexmit_min) * NS_PER_MS);
@@ -124,6 +126,13 @@ static uint64_t rexmt_value(const struct tcpcb *tp)
 uint64_t tcp_rto(const struct tcpcb *tp)
 {
     return clamp_rto(tp, rexmt_value(tp));
+}
+
+void tcp_rtt_sample_ticks(struct tcpcb *tp, uint64_t rtt_ns)
+{
+    uint64_t tick = NS_PER_MS;
+    tcp_rtt_sample(tp, tp->t_srtt && rtt_ns > tick ? rtt_ns - tick : rtt_ns);
+    tp->t_rxtcur = MIN(MAX(tp->t_rxtcur, rtt_ns + 2 * tick), TCP_REXMT_MAX_NS);
 }
 
 static void arm_rexmt(struct tcpcb *tp)
@@ -246,6 +255,17 @@ void tcp_timer_event_keep_changed(struct tcpcb *tp)
     tcp_timer_arm(tp, TT_KEEP, want > idle ? want - idle : 0);
 }
 
+/* How long a connection may be idle in FIN_WAIT_2: as long as keepalive would probe it. */
+static uint64_t maxidle_ns(const struct tcpcb *tp)
+{
+    return keepcnt(tp) * keepintvl_ns(tp);
+}
+
+static bool finwait2_is_fast(const struct tcpcb *tp)
+{
+    return KNOB(tp->t_stack, tcp_fast_finwait2_recycle) || tp->t_linger2_ms;
+}
+
 static void arm_finwait2(struct tcpcb *tp)
 {
     uint64_t ms = (uint64_t)KNOB(tp->t_stack, tcp_finwait2_timeout);
@@ -253,7 +273,20 @@ static void arm_finwait2(struct tcpcb *tp)
         ms = 0;
     else if (tp->t_linger2_ms > 0)
         ms = MIN((uint64_t)tp->t_linger2_ms, TCP_LINGER2_MAX_MS);
-    tcp_timer_arm(tp, TT_2MSL, ms * NS_PER_MS);
+    tcp_timer_arm(tp, TT_2MSL, finwait2_is_fast(tp) ? ms * NS_PER_MS : maxidle_ns(tp));
+}
+
+/* Nobody will read what the peer may still send: FreeBSD does not wait for ever either. */
+static bool finwait2_is_bounded(const struct tcpcb *tp)
+{
+    return (tp->t_flags2 & TF2_ORPHAN) ||
+           (!finwait2_is_fast(tp) && (so_state(tp->t_so) & SS_CANTRCVMORE));
+}
+
+void tcp_timer_event_shutdown(struct tcpcb *tp)
+{
+    if (tp->t_state == TCPS_FIN_WAIT_2 && finwait2_is_bounded(tp))
+        arm_finwait2(tp);
 }
 
 void tcp_timer_event_orphan(struct tcpcb *tp)
@@ -285,7 +318,7 @@ void tcp_timer_event_state(struct tcpcb *tp, int from, int to)
             tcp_timer_arm(tp, TT_KEEP, keepidle_ns(tp));
         break;
     case TCPS_FIN_WAIT_2:
-        if (tp->t_flags2 & TF2_ORPHAN)
+        if (finwait2_is_bounded(tp))
             arm_finwait2(tp);
         break;
     case TCPS_TIME_WAIT:
@@ -362,6 +395,12 @@ static void rexmt_fired(struct tcpcb *tp)
     blackhole_probe(tp);
     if (tp->t_rxtshift >= DOUBT_SHIFT)
         ip_nexthop_doubt(s, &tp->t_flow.faddr);
+    if (tp->t_rxtshift > INVALIDATE_SHIFT && tp->t_srtt) {
+        /* The round-trip time is hardly what it was: the next sample counts whole. Until then the
+         * timeout rests on what BSD keeps of it. */
+        tp->t_rttvar += MAX(tp->t_srtt / 16, 1);
+        tp->t_srtt = 0;
+    }
     if (tp->t_state == TCPS_SYN_SENT && tp->t_rxtshift == 3 && KNOB(s, tcp_rexmit_drop_options))
         tp->t_flags &= ~(TF_REQ_SCALE | TF_REQ_TSTMP | TF_SACK_PERMIT);
     if (syn) {
@@ -397,8 +436,8 @@ static void persist_fired(struct tcpcb *tp)
     arm_persist(tp);
     tp->t_flags2 |= TF2_PROBED;
     tp->t_flags |= TF_FORCEDATA;
-    (void)tcp_output(tp);
-    tp->t_flags &= ~TF_FORCEDATA;
+    if (likely(tcp_output(tp) != -EIO)) /* else it is gone */
+        tp->t_flags &= ~TF_FORCEDATA;
 }
 
 static void keep_fired(struct tcpcb *tp)
@@ -437,6 +476,10 @@ static void twomsl_fired(struct tcpcb *tp)
         return;
     }
     if (tp->t_state == TCPS_FIN_WAIT_2) {
+        if (!finwait2_is_fast(tp) && tp->t_stack->now - tp->t_rcvtime <= maxidle_ns(tp)) {
+            tcp_timer_arm(tp, TT_2MSL, keepintvl_ns(tp));
+            return;
+        }
         COUNT(tp->t_stack, tcp_finwait2_drops);
         if (tp->t_linger2_ms < 0)
             tcp_abort(tp);

@@ -14,6 +14,11 @@ uint32_t tcp_timer_backoff(uint32_t shift);
 /* Data wait because a cork, MSG_MORE or Nagle's partial segment holds them: flush after
  * net.inet.tcp.msgmore_flush. */
 void tcp_timer_event_corked(struct tcpcb *tp);
+/* A round-trip time taken in as FreeBSD does, which counts ticks of a millisecond and takes one off
+ * from the second sample on. tcp_rtt_sample is the better one. */
+void tcp_rtt_sample_ticks(struct tcpcb *tp, uint64_t rtt_ns);
+/* The application has shut a direction down. */
+void tcp_timer_event_shutdown(struct tcpcb *tp);
 /* An ACK is delayed. */
 void tcp_timer_event_delack(struct tcpcb *tp);
 /* An ACK left: no delayed one is due any more. */

@@ -144,6 +144,11 @@ static void close_sending(struct tcpcb *tp)
 {
     switch (tp->t_state) {
     case TCPS_SYN_SENT:
+        /* BSD's FIN leaves at once, too. */
+        if (KNOB(tp->t_stack, tcp_freebsd_wire) && !(tp->t_flags & TF_NEEDFIN))
+            tcp_send_bare(tp, tp->iss + 1, 0, TH_FIN);
+        tp->t_flags |= TF_NEEDFIN;
+        return;
     case TCPS_SYN_RECEIVED:
         tp->t_flags |= TF_NEEDFIN; /* sent when the handshake is over */
         return;
@@ -171,6 +176,15 @@ static int usr_shutdown(struct socket *so, int how)
     }
     if (how != SHUT_RD)
         close_sending(tp);
+    if (how != SHUT_WR && KNOB(tp->t_stack, tcp_freebsd_wire)) {
+        /* There the reader's end is closed for good: what waits and what comes is thrown away. */
+        so_cantrcvmore(so);
+        lock_acquire(&so->so_rcv_serial);
+        sockbuf_flush(&so->so_rcv);
+        lock_release(&so->so_rcv_serial);
+        sockbuf_reserve(&so->so_rcv, 0); /* no window beyond what was offered */
+    }
+    tcp_timer_event_shutdown(tp);
     return 0;
 }
 

@@ -74,6 +74,7 @@ enum tcp_timer_id { TT_REXMT, TT_PERSIST, TT_KEEP, TT_2MSL, TT_DELACK, TT_CORK, 
 #define TF2_QUICKACK 0x08000000u
 #define TF2_CORK_FLUSH 0x10000000u /* send what a cork or Nagle held back, once */
 #define TF2_PROBED 0x20000000u     /* a window probe left since the window shut */
+#define TF2_RESCUED 0x80000000u    /* recovery has had its rescue retransmission */
 #define TF2_REXMT_ONCE                                                                             \
     0x40000000u /* one retransmission whatever cwnd says (fast retransmit, RFC 5681 3.2) */
 
@@ -93,6 +94,22 @@ struct tcp_sent {
 };
 
 struct tcp_cc;
+
+/* What fast recovery changed, for as long as it may turn out to have been needless
+ * (tcp_recovery.c). */
+struct tcp_undo {
+    const struct tcp_cc *cc; /* whose state cc_data is; NULL: nothing is to be undone */
+    uint64_t cc_data[8];
+    uint32_t cwnd, ssthresh;
+    uint32_t marker;    /* snd_una at the start */
+    uint32_t rexmits;   /* bytes retransmitted in it ... */
+    uint32_t needless;  /* ... and of these what the receiver had already (D-SACK) */
+    uint32_t overtook;  /* bytes that had arrived before what marker stands at */
+    uint32_t low, high; /* the retransmissions lie in [low, high) */
+    uint32_t first_ts;  /* clock of timestamps at the first of them */
+    bool judged;        /* an ACK of more than marker has come: timestamps say no more */
+};
+
 struct tcp_timer {
     struct timer t;
     uint64_t due_ns; /* 0: not active. The wheel may fire earlier: then it is armed again (moving is
@@ -156,6 +173,8 @@ struct tcpcb {
     uint64_t t_badrxtwin; /* TF_PREVVALID: an ACK before this (ns, or the timestamp of the first
                            * retransmission) shows that the timeout was spurious */
     uint32_t snd_recover_prev;
+    struct tcp_undo t_undo;
+    uint32_t t_reorder; /* segments by which the path was seen to displace some; 0: none */
 
     /* sent data and SACK */
     struct ranges t_sent;                                  /* struct tcp_sent */
@@ -166,14 +185,22 @@ struct tcpcb {
     uint32_t t_rexmit_next; /* next sequence to look at for a retransmission */
 
     /* reassembly (tcp_reass.c) and the SACK blocks we report */
-    struct ranges t_reass;
-    uint32_t t_reass_segs, t_reass_bytes, t_reass_mem; /* wire segments, payload, memory held */
+    struct ranges t_reass; /* chain */
+    TAILQ_HEAD(reass_list, reass_segment)
+    t_reass_list;
+    uint32_t t_reass_entries;                          /* of the list */
+    bool t_reass_is_list;                              /* the form of what is queued */
+    uint32_t t_reass_segs, t_reass_bytes, t_reass_mem; /* wire segments, payload, memory held;
+                                                        * t_reass_bytes is 0 when nothing is */
     struct sack_block t_rcv_sack[6];
     uint8_t t_nrcv_sack;
     struct sack_block t_dsack;
     bool t_dsack_pending;
     bool t_reass_fin; /* a FIN waits in the reassembly queue at t_reass_finseq */
     uint32_t t_reass_finseq;
+    struct mbuf *t_early; /* text from rcv_nxt on that came before the end of the handshake */
+    uint32_t t_early_len;
+    bool t_early_fin; /* a FIN follows it */
 
     /* timers (tcp_timer.c alone arms) */
     struct tcp_timer t_timers[TT_COUNT];
@@ -203,8 +230,8 @@ struct tcpcb {
     uint64_t t_sndbytes, t_rcvbytes, t_bytes_acked_total, t_bytes_retrans;
     uint32_t t_segs_out, t_segs_in, t_data_segs_out, t_data_segs_in, t_sndrexmitpack, t_rcvoopack;
     uint32_t t_dsack_dups;
-    uint32_t t_defer_accept_s; /* TCP_DEFER_ACCEPT, stored only */
-    uint32_t t_orphan_una;     /* snd_una at the last look at an orphan's progress */
+    uint8_t t_defer_accept; /* TCP_DEFER_ACCEPT: SYN-ACK timeouts to wait for data; 0: off */
+    uint32_t t_orphan_una;  /* snd_una at the last look at an orphan's progress */
 };
 
 static inline struct tcpcb *so_tcpcb(const struct socket *so)
@@ -297,6 +324,7 @@ void tcp_syncache_add(struct tcpcb *listener, const struct tcp_segment *seg);
 struct tcpcb *tcp_syncache_expand(struct tcpcb *listener, const struct tcp_segment *seg,
                                   bool *answer_rst);
 void tcp_syncache_rst(struct weir_stack *s, struct tcpcb *listener, const struct tcp_segment *seg);
+void tcp_syncache_forget(struct weir_stack *s, const struct tcp_segment *seg); /* its entry goes */
 void tcp_syncache_icmp(struct weir_stack *s, const struct flow *f, uint32_t seq, int error);
 void tcp_syncache_listener_gone(struct tcpcb *listener);
 /* For netstat: calls fn for each entry (flow, age). */
@@ -310,10 +338,15 @@ void tcp_syncache_foreach(struct weir_stack *s,
  * TH_FIN when the FIN is now in order, else 0. */
 int tcp_reass(struct tcpcb *tp, struct tcp_segment *seg);
 void tcp_reass_flush(struct tcpcb *tp);
+/* Where the first text beyond the hole starts; false: none is queued. */
+bool tcp_reass_first(struct tcpcb *tp, uint32_t *start);
+void tcp_reass_drain(struct weir_stack *s); /* memory kept for later; tcp_fini calls it last */
 /* SACK blocks to report, most recent first, D-SACK in front (RFC 2018, 2883); returns how many. */
 unsigned tcp_sack_report(struct tcpcb *tp, struct sack_block *out, unsigned max);
-void tcp_sack_note(struct tcpcb *tp, uint32_t start,
-                   uint32_t end); /* most recently received block */
+/* [start, end), a whole block of the queue, has just grown or been hit. */
+void tcp_sack_note(struct tcpcb *tp, uint32_t start, uint32_t end);
+/* Nothing is queued any more from seq on. */
+void tcp_sack_cut(struct tcpcb *tp, uint32_t seq);
 void tcp_dsack_note(struct tcpcb *tp, uint32_t start, uint32_t end);
 
 /* ---- tcp_output.c ---- */
@@ -342,6 +375,8 @@ void tcp_rtt_sample(struct tcpcb *tp, uint64_t rtt_ns);
 uint64_t tcp_rto(const struct tcpcb *tp); /* srtt + 4 rttvar + slop, clamped, ns, without backoff */
 void tcp_recovery_timeout(
     struct tcpcb *tp); /* RTO: everything unSACKed is lost, cwnd = 1 segment */
+/* Duplicate ACKs, or segments SACKed beyond a hole, that mean a loss (DupThresh). */
+uint32_t tcp_dup_threshold(const struct tcpcb *tp);
 void tcp_recovery_mtu_changed(
     struct tcpcb *tp); /* resend at the new size without congestion response */
 
@@ -410,10 +445,14 @@ struct tcp_state {
     struct tcpcb_outlist outlist;
     struct tcp_syncache *syncache;
     struct tcp_hostcache *hostcache;
+    struct flow hash_flow; /* that tcp_flow_hash was asked for last, and its hash */
+    uint64_t hash_value;
+    bool hash_valid;
     uint32_t timewait_count;
-    uint32_t reass_segs;        /* global sum of queued out-of-order segments */
-    uint32_t port_table[1024];  /* RFC 6056 algorithm 4 */
-    struct tcp_sent *sent_free; /* private to tcp_sent.c: ranges for reuse */
+    uint32_t reass_segs;           /* global sum of queued out-of-order segments */
+    uint32_t port_table[1024];     /* RFC 6056 algorithm 4 */
+    struct reass_pool *reass_pool; /* private to tcp_reass_chain.c: memory for blocks */
+    struct tcp_sent *sent_free;    /* private to tcp_sent.c: ranges for reuse */
     uint32_t sent_free_count;
 };
 

@@ -13,12 +13,42 @@
 
 /* ---- input ---- */
 
-/* Append one datagram (m_data at its payload) to a socket. Consumes *m. */
-static void deliver(struct weir_stack *s, struct udpcb *p, struct mbuf **m, const struct flow *f)
+/* As on Linux what takes work is told only if it was asked for before the datagram came. */
+static void describe(const struct socket *so, const struct flow *f, const struct ip_info *info,
+                     struct so_ancillary *a)
 {
+    struct weir_stack *s = so->so_stack;
+    bool v4 = f->laddr.family == AF_INET;
+    struct route r;
+
+    *a = (struct so_ancillary){
+        .local = f->laddr, .port = f->lport, .ttl = info->ttl, .tos = info->tos};
+    if (!v4 || so_wants(so, SO_FLAG_PKTINFO) || so_wants(so, SO_FLAG_PKTINFO6)) {
+        a->ifindex = info->netif->index;
+        if (v4 && !info->multicast)
+            a->spec_dst = f->laddr.w[0];
+        else if (v4 && ip_route(s, &f->faddr, NULL, &r) == 0)
+            a->spec_dst = r.src.w[0];
+    }
+    if (so_has_option(so, SO_TIMESTAMP) || so_wants(so, SO_FLAG_TIMESTAMPNS))
+        a->time_ns = s->port->wall_ns ? s->port->wall_ns(s->port->ctx) : s->now;
+}
+
+/* Append one datagram (m_data at its payload) to a socket. Consumes *m. */
+static void deliver(struct udpcb *p, struct mbuf **m, const struct flow *f,
+                    const struct ip_info *info)
+{
+    struct weir_stack *s = p->so->so_stack;
     struct sockaddr_storage from;
     socklen_t len = ipaddr_to_sockaddr(&f->faddr, f->fport, p->so->so_domain, &from);
+    struct so_ancillary a;
 
+    describe(p->so, f, info, &a);
+    memcpy((uint8_t *)&from + len, &a, sizeof a);
+    len += (socklen_t)sizeof a;
+    _Static_assert(sizeof(struct sockaddr_in6) + sizeof a <= sizeof from &&
+                       sizeof from <= MBUF_INLINE,
+                   "both fit in front of a record");
     if (!sockbuf_append_record(&p->so->so_rcv, s->account, &from, len, m)) {
         COUNT(s, udp_rx_full);
         return;
@@ -27,7 +57,8 @@ static void deliver(struct weir_stack *s, struct udpcb *p, struct mbuf **m, cons
 }
 
 /* Every socket that fits gets its own reference. Consumes *m. */
-static void deliver_group(struct weir_stack *s, struct mbuf **m, const struct flow *f)
+static void deliver_group(struct weir_stack *s, struct mbuf **m, const struct flow *f,
+                          const struct ip_info *info)
 {
     struct udpcb *p, *next;
     bool found = false;
@@ -43,7 +74,7 @@ static void deliver_group(struct weir_stack *s, struct mbuf **m, const struct fl
             COUNT(s, udp_rx_full);
             continue;
         }
-        deliver(s, p, &copy, f);
+        deliver(p, &copy, f, info);
     }
     if (!found)
         COUNT(s, udp_rx_noport);
@@ -99,7 +130,7 @@ static void udp_input(struct weir_stack *s, struct mbuf **m, const struct ip_inf
     f.fport = h.sport;
     if (info->multicast) {
         mbuf_trim_head(m, UDP_HEADER_LEN);
-        deliver_group(s, m, &f);
+        deliver_group(s, m, &f, info);
         return;
     }
     p = h.dport != 0 ? udp_pcb_lookup(s, &f) : NULL;
@@ -110,7 +141,7 @@ static void udp_input(struct weir_stack *s, struct mbuf **m, const struct ip_inf
         goto drop;
     }
     mbuf_trim_head(m, UDP_HEADER_LEN);
-    deliver(s, p, m, &f);
+    deliver(p, m, &f, info);
     return;
 drop:
     mbuf_free_chain(m);
@@ -193,9 +224,31 @@ static void fill_args(const struct udpcb *p, const struct flow *f, struct ip_out
                                  .df = sets_df(p)};
 }
 
+/* The route that sendmsg's control messages leave. 0; -ENODEV, -EINVAL, -ENETUNREACH, ... */
+static int choose_route(const struct udpcb *p, const struct so_ancillary *a, struct ipaddr *dst,
+                        struct route *r)
+{
+    struct weir_stack *s = p->so->so_stack;
+    const struct ipaddr *wish = ipaddr_is_multicast(&p->laddr) ? NULL : &p->laddr;
+    int error;
+
+    if (a->ifindex != 0 && netif_find(s, a->ifindex) == NULL)
+        return -ENODEV;
+    if (a->ifindex != 0 && ipaddr_is_linklocal(dst) && dst->scope == 0)
+        dst->scope = a->ifindex;
+    if (!ipaddr_is_any(&a->local)) {
+        if (!ip_is_local(s, &a->local))
+            return dst->family == AF_INET ? -ENETUNREACH : -EINVAL;
+        wish = &a->local;
+    }
+    error = ip_route(s, dst, wish, r);
+    return error == 0 && a->ifindex != 0 && r->netif->index != a->ifindex ? -ENETUNREACH : error;
+}
+
 /* Send one datagram to f->faddr and f->fport. Consumes data. 0 or a negative error for the
  * application. */
-static int datagram_output(struct udpcb *p, struct mbuf *data, struct flow *f)
+static int datagram_output(struct udpcb *p, struct mbuf *data, struct flow *f,
+                           const struct so_ancillary *chosen)
 {
     struct weir_stack *s = p->so->so_stack;
     uint32_t len = mbuf_chain_len(data);
@@ -208,7 +261,9 @@ static int datagram_output(struct udpcb *p, struct mbuf *data, struct flow *f)
     if (error == 0 && len > (f->faddr.family == AF_INET ? UDP_MAX_DATA4 : UDP_MAX_DATA6))
         error = -EMSGSIZE;
     if (error == 0)
-        error = ip_route(s, &f->faddr, ipaddr_is_multicast(&p->laddr) ? NULL : &p->laddr, &r);
+        error = choose_route(p, chosen, &f->faddr, &r);
+    if (error == 0)
+        error = -chosen->refuse;
     if (error == 0)
         error = udp_pcb_bind_any(p);
     if (error != 0) {
@@ -222,22 +277,34 @@ static int datagram_output(struct udpcb *p, struct mbuf *data, struct flow *f)
         return 0;
     fill_args(p, f, &a);
     a.route = &r;
+    if (chosen->ttl >= 0)
+        a.ttl = (uint8_t)chosen->ttl;
+    if (chosen->tos >= 0)
+        a.tos = (uint8_t)chosen->tos;
     COUNT(s, udp_tx);
     error = ip_output(s, &m, &a);
     return error == -ENOBUFS ? 0
                              : error; /* a datagram lost in a full queue is no error, as on Linux */
 }
 
-/* The destination in front of a record. *rec loses its front mbuf. 0 or a negative error. */
-static int take_destination(struct mbuf **rec, struct flow *f)
+/* The destination in front of a record, and what else was chosen. *rec loses its front mbuf. 0 or a
+ * negative error. */
+static int take_destination(struct mbuf **rec, struct flow *f, struct so_ancillary *a)
 {
     struct mbuf *front = *rec;
     struct sockaddr_storage to;
-    uint32_t len = MIN(front->m_len, (uint32_t)sizeof(to));
+    uint32_t len = MIN(front->m_len, (uint32_t)sizeof(to)), own = sizeof(struct sockaddr_in);
 
     memcpy(&to, front->m_data, len);
+    if (to.ss_family == AF_INET6)
+        own = sizeof(struct sockaddr_in6);
+    if (len >= own + sizeof *a)
+        memcpy(a, front->m_data + own, sizeof *a);
     *rec = mbuf_free(front);
-    return sockaddr_to_ipaddr((const struct sockaddr *)&to, len, &f->faddr, &f->fport, NULL);
+    if (to.ss_family == AF_UNSPEC)
+        return f->faddr.family != 0 ? 0 : -EDESTADDRREQ;
+    return sockaddr_to_ipaddr((const struct sockaddr *)&to, MIN(len, own), &f->faddr, &f->fport,
+                              NULL);
 }
 
 static void udp_send(struct socket *so)
@@ -247,17 +314,18 @@ static void udp_send(struct socket *so)
 
     while ((rec = sockbuf_take_record(&so->so_snd)) != NULL) {
         struct flow f = {.faddr = p->faddr, .fport = p->fport};
+        struct so_ancillary a = {.ttl = -1, .tos = -1};
         int error = p->faddr.family != 0 ? 0 : -EDESTADDRREQ;
 
         rec->m_nextpkt = NULL;
         if (rec->m_flags & M_ADDR)
-            error = take_destination(&rec, &f);
+            error = take_destination(&rec, &f, &a);
         if (error == 0)
-            error = datagram_output(p, rec, &f);
+            error = datagram_output(p, rec, &f, &a);
         else
             mbuf_free_chain(&rec);
         if (error != 0)
-            so_error_set(so, -error);
+            so_send_failed(so, -error);
     }
     so_writable(so);
 }

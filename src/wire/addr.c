@@ -46,13 +46,6 @@ bool ipaddr_in_prefix(const struct ipaddr *a, const struct ipaddr *prefix, unsig
     return bits == 0 || ((a->b[bytes] ^ prefix->b[bytes]) & (0xff00u >> bits) & 0xff) == 0;
 }
 
-struct ipaddr ipaddr_v4(uint32_t host_order)
-{
-    struct ipaddr a = {.family = AF_INET};
-    put_be32(a.b, host_order);
-    return a;
-}
-
 int ipaddr_parse(const char *text, struct ipaddr *out)
 {
     struct ipaddr a = {.family = AF_INET};

@@ -31,12 +31,22 @@ static inline bool ipaddr_equal(const struct ipaddr *a, const struct ipaddr *b)
     return a->family == b->family && a->scope == b->scope && a->q[0] == b->q[0] &&
            a->q[1] == b->q[1];
 }
+/* Fields are compared, not bytes: what a caller left in padding does not count. */
+static inline bool flow_equal(const struct flow *a, const struct flow *b)
+{
+    return a->lport == b->lport && a->fport == b->fport && ipaddr_equal(&a->faddr, &b->faddr) &&
+           ipaddr_equal(&a->laddr, &b->laddr);
+}
+
 bool ipaddr_is_any(const struct ipaddr *a); /* unspecified address, or family 0 */
 bool ipaddr_is_multicast(const struct ipaddr *a);
 bool ipaddr_is_loopback(const struct ipaddr *a);
 bool ipaddr_is_linklocal(const struct ipaddr *a);
 bool ipaddr_in_prefix(const struct ipaddr *a, const struct ipaddr *prefix, unsigned prefixlen);
-struct ipaddr ipaddr_v4(uint32_t host_order);
+static inline struct ipaddr ipaddr_v4(uint32_t host_order)
+{
+    return (struct ipaddr){.family = AF_INET, .w = {htonl(host_order)}};
+}
 /* Text to address: "10.0.0.1", "fe80::1". 0 or -EINVAL. */
 int ipaddr_parse(const char *text, struct ipaddr *out) NODISCARD;
 /* Address to text ("192.0.2.1", RFC 5952 for IPv6); buf of at least 46 bytes; returns buf. */

@@ -206,14 +206,15 @@ PACKET = re.compile(r"([<>])\s*(?:\[(?P<ecn>\w+)\]\s+)?(?:(?P<src>\d+)\s*>\s*(?P
                     r"(?P<flags>[SFRPUEW.]+|-)\s+(?P<seq>\d+):(?P<end>\d+)\((?P<len>\d+)\)"
                     r"(?:\s+ack\s+(?P<ack>\d+))?(?:\s+win\s+(?P<win>\d+))?"
                     r"(?:\s+urg\s+(?P<urg>\d+))?(?:\s+<(?P<opts>.*)>)?$")
-ICMP = re.compile(r"<\s*\[(\d+):(\d+)\((\d+)\)\]\s*icmp\s+unreachable\s+(\w+)(?:\s+mtu\s+(\d+))?$"
-                  r"|<\s*icmp\s+unreachable\s+(\w+)(?:\s+mtu\s+(\d+))?\s*\[(\d+):(\d+)\((\d+)\)\]$")
+ICMP_WHAT = r"icmp\s+(?:unreachable|time_exceeded)\s+(\w+)(?:\s+mtu\s+(\d+))?"
+ICMP = re.compile(r"<\s*\[(\d+):(\d+)\((\d+)\)\]\s*" + ICMP_WHAT + "$"
+                  r"|<\s*" + ICMP_WHAT + r"\s*\[(\d+):(\d+)\((\d+)\)\]$")
 ICMP4 = {"net_unreachable": 0, "host_unreachable": 1, "protocol_unreachable": 2,
          "port_unreachable": 3, "frag_needed": 4, "source_route_failed": 5, "net_unknown": 6,
-         "host_unknown": 7, "net_prohibited": 9, "host_prohibited": 10, "admin_prohibited": 13}
+         "host_unknown": 7, "in_transit": 0, "net_prohibited": 9, "host_prohibited": 10, "admin_prohibited": 13}
 ICMP6 = {"packet_too_big": (2, 0), "port_unreachable": (1, 4), "host_unreachable": (1, 3),
          "address_unreachable": (1, 3), "net_unreachable": (1, 0), "admin_prohibited": (1, 1),
-         "next_header": (4, 1), "protocol_unreachable": (4, 1)}
+         "next_header": (4, 1), "in_transit": (3, 0), "protocol_unreachable": (4, 1)}
 
 
 # --- bytes ---
@@ -277,13 +278,13 @@ def decode_options(b):
 
 
 class Runner:
-    def __init__(self, path, weir, script, version):
+    def __init__(self, path, weir, script, version, directory):
+        """directory: for the control socket, the caller's."""
         self.v = version
         with open(script) as f:
             self.options, self.events = parse(f.read().replace("{mss}", MSS[version]))
         self.weir = weir
-        self.tmp = tempfile.TemporaryDirectory()
-        self.ctl = self.tmp.name + "/ctl"
+        self.ctl = f"{directory}/{os.getpid()}"
         mask = "mask=255.255.0.0," if self.v == 4 else ""
         local, mtu = LOCAL[self.v], self.options.get("mtu", "1500")
         self.o = Object(path, f"local={local},gateway={local},remote={REMOTE[self.v]},{mask}"
@@ -407,7 +408,8 @@ class Runner:
         src, dst = self.addr(LOCAL[self.v]), self.addr(REMOTE[self.v])
         if self.v == 4:
             h = struct.pack(">BBHHHBBH", 0x45, 0, 40 + length, 0, 0x4000, 64, 6, 0) + src + dst
-            body = struct.pack(">BBHHH", 3, ICMP4[kind], 0, 0, mtu) + h + quoted_tcp
+            typ, code = (11, 0) if kind == "in_transit" else (3, ICMP4[kind])
+            body = struct.pack(">BBHHH", typ, code, 0, 0, mtu) + h + quoted_tcp
             body = body[:2] + struct.pack(">H", checksum(body)) + body[4:]
             self.send_ip(body, 1)
         else:
@@ -725,11 +727,11 @@ class Runner:
 
 
 # --- many scripts ---
-def run_one(path, weir, script, version):
+def run_one(path, weir, script, version, directory):
     """In a child: exit status 0 or 1, the reason on standard error."""
     signal.alarm(SCRIPT_LIMIT_S)
     try:
-        Runner(path, weir, script, version).run()
+        Runner(path, weir, script, version, directory).run()
         return 0
     except Failure as e:
         print(f"{script} (IPv{version}): {e}", file=sys.stderr)
@@ -744,7 +746,7 @@ def versions_of(script):
     return {"both": [4, 6], "ipv6": [6]}.get(m.group(1) if m else "ipv4", [4])
 
 
-def spawn(path, weir, script, version):
+def spawn(path, weir, script, version, directory):
     sys.stderr.flush()
     sys.stdout.flush()
     pid = os.fork()
@@ -754,7 +756,7 @@ def spawn(path, weir, script, version):
     try:
         os.close(0)
         os.open(os.devnull, os.O_RDONLY)
-        status = run_one(path, weir, script, version)
+        status = run_one(path, weir, script, version, directory)
         sys.stderr.flush()
     finally:
         os._exit(status)
@@ -769,6 +771,30 @@ def scripts_of(arguments):
             yield from (os.path.join(folder, f) for f in sorted(files) if f.endswith(".pkt"))
 
 
+def short_directory():
+    """A temporary directory for control sockets, whose paths may have 107 bytes at most."""
+    place = tempfile.gettempdir()
+    return tempfile.TemporaryDirectory(prefix="weir-pkt.", dir=place if len(place) < 70 else "/tmp")
+
+
+def run_all(path, weir, arguments, directory, jobs, verbose):
+    running, failed, total = {}, 0, 0
+    queue = [(s, v) for s in scripts_of(arguments) for v in versions_of(s)][::-1]
+    while queue or running:
+        while queue and len(running) < jobs:
+            script, version = queue.pop()
+            running[spawn(path, weir, script, version, directory)] = script
+        pid, status = os.wait()
+        script = running.pop(pid)
+        total += 1
+        failed += status != 0
+        if status and os.WIFSIGNALED(status):
+            print(f"{script}: killed by signal {os.WTERMSIG(status)}", file=sys.stderr)
+        elif verbose and not status:
+            print(f"{script}: passed")
+    return total, failed
+
+
 def main():
     args, verbose, jobs = sys.argv[1:], False, min(os.cpu_count() or 1, 4)
     while args and args[0].startswith("-"):
@@ -781,20 +807,8 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     path, weir = map(os.path.abspath, args[:2])
-    running, failed, total = {}, 0, 0
-    queue = [(s, v) for s in scripts_of(args[2:]) for v in versions_of(s)][::-1]
-    while queue or running:
-        while queue and len(running) < jobs:
-            script, version = queue.pop()
-            running[spawn(path, weir, script, version)] = script
-        pid, status = os.wait()
-        script = running.pop(pid)
-        total += 1
-        failed += status != 0
-        if status and os.WIFSIGNALED(status):
-            print(f"{script}: killed by signal {os.WTERMSIG(status)}", file=sys.stderr)
-        elif verbose and not status:
-            print(f"{script}: passed")
+    with short_directory() as directory:
+        total, failed = run_all(path, weir, args[2:], directory, jobs, verbose)
     print(f"{total - failed} passed, {failed} failed")
     return failed != 0
 

@@ -8,7 +8,9 @@
  * Left out, because Weir differs on purpose: buffer sizes (no call fills one); full accept queues;
  * port numbers; connect to port 0; MSG_MORE (nothing is held back where a segment is larger than
  * the buffer); listen after shutdown (the kernel's children are born shut); data for a socket that
- * is shut both ways; the local port and address of a socket that was disconnected. */
+ * is shut both ways; the local port and address of a socket that was disconnected; time stamps of
+ * streams, and what they say. */
+#include "oracle_control.h"
 #include "weir/socket.h"
 #include "weir/stack.h"
 #include <arpa/inet.h>
@@ -55,6 +57,7 @@ struct side {
     int (*close)(int);
     ssize_t (*sendto)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
     ssize_t (*recvmsg)(int, struct msghdr *, int);
+    ssize_t (*sendmsg)(int, const struct msghdr *, int);
     int (*getsockname)(int, struct sockaddr *, socklen_t *);
     int (*getpeername)(int, struct sockaddr *, socklen_t *);
     int (*getsockopt)(int, int, int, void *, socklen_t *);
@@ -99,6 +102,11 @@ static ssize_t kernel_sendto(int fd, const void *p, size_t n, int flags, const s
     return sendto(fd, p, n, flags | MSG_NOSIGNAL, a, an);
 }
 
+static ssize_t kernel_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+    return sendmsg(fd, msg, flags | MSG_NOSIGNAL);
+}
+
 static int kernel_getsockname(int fd, struct sockaddr *a, socklen_t *n)
 {
     return getsockname(fd, a, n);
@@ -119,6 +127,7 @@ static const struct side kernel_side = {"kernel",
                                         close,
                                         kernel_sendto,
                                         recvmsg,
+                                        kernel_sendmsg,
                                         kernel_getsockname,
                                         kernel_getpeername,
                                         getsockopt,
@@ -140,6 +149,7 @@ static const struct side weir_side = {"weir",
                                       weir_close,
                                       weir_sendto,
                                       weir_recvmsg,
+                                      weir_sendmsg,
                                       weir_getsockname,
                                       weir_getpeername,
                                       weir_getsockopt,
@@ -156,17 +166,17 @@ static const struct side weir_side = {"weir",
 
 struct slot {
     int domain, type;
-    bool shut, listened, connected, oob; /* the call was made */
-    int how;                             /* of shutdown */
-    uint32_t sent;                       /* bytes */
+    bool shut, listened, connected, oob, defers; /* the call was made */
+    int how;                                     /* of shutdown */
+    uint32_t sent;                               /* bytes */
 };
 
 struct outcome {
     long result;
-    int error;  /* errno of a failed call */
-    long extra; /* length, flags, option value */
-    uint8_t data[4096];
-    size_t len; /* of data */
+    int error;                /* errno of a failed call */
+    long extra;               /* length, flags, option value */
+    uint8_t data[4096 + 256]; /* control messages last */
+    size_t len;               /* of data */
 };
 
 static struct side sides[2];
@@ -251,7 +261,7 @@ static void set_add(struct side *s, int slot)
 
 /* A call: its parameters are drawn once, then it is made on both sides. */
 struct call {
-    int op, slot, other, a, b;
+    int op, slot, other, a, b, control;
     uint8_t data[3000];
 };
 
@@ -274,6 +284,9 @@ enum {
     OP_LINGER,
     OP_SENDTO,
     OP_OPTION_SET,
+    OP_SENDMSG,
+    OP_TELL,
+    OP_DEFER,
     OP_COUNT
 };
 static const char *const op_names[OP_COUNT] = {"socket",
@@ -293,9 +306,13 @@ static const char *const op_names[OP_COUNT] = {"socket",
                                                "ioctl",
                                                "linger0",
                                                "sendto",
-                                               "setsockopt"};
+                                               "setsockopt",
+                                               "sendmsg",
+                                               "tell",
+                                               "defer accept"};
 /* How often each is drawn. */
-static const uint8_t weights[OP_COUNT] = {8, 3, 5, 9, 10, 2, 1, 14, 16, 6, 6, 3, 3, 2, 3, 2, 4, 2};
+static const uint8_t weights[OP_COUNT] = {8, 3, 5, 9, 10, 2, 1, 14, 16, 6, 6,
+                                          3, 3, 2, 3, 2,  4, 2, 3,  3,  2};
 
 static const int recv_flags[] = {
     0, 0, 0, MSG_PEEK, MSG_WAITALL, MSG_TRUNC, MSG_PEEK | MSG_TRUNC, MSG_OOB, MSG_ERRQUEUE};
@@ -320,6 +337,16 @@ static const struct {
     {IPPROTO_TCP, TCP_KEEPIDLE},
     {SOL_SOCKET, 500},
     {77, 1},
+};
+/* What recvmsg may be asked to tell about datagrams. */
+static const struct {
+    int level, name;
+} tells[] = {
+    {SOL_SOCKET, SO_TIMESTAMP},       {SOL_SOCKET, SO_TIMESTAMPNS},
+    {IPPROTO_IP, IP_PKTINFO},         {IPPROTO_IP, IP_RECVTTL},
+    {IPPROTO_IP, IP_RECVTOS},         {IPPROTO_IP, IP_RECVORIGDSTADDR},
+    {IPPROTO_IPV6, IPV6_RECVPKTINFO}, {IPPROTO_IPV6, IPV6_RECVHOPLIMIT},
+    {IPPROTO_IPV6, IPV6_RECVTCLASS},
 };
 /* Not SIOCOUTQ: the kernel counts SYN and FIN too. */
 static const unsigned long ioctls[] = {FIONREAD, SIOCATMARK_, 0x1234};
@@ -397,17 +424,64 @@ static void op_connect(struct side *s, const struct call *c, struct outcome *o)
 static void op_recv(struct side *s, const struct call *c, struct outcome *o)
 {
     struct sockaddr_storage from = {0};
+    uint8_t control[256] = {0};
     struct iovec iov[2] = {{o->data, (size_t)c->a / 2},
                            {o->data + c->a / 2, (size_t)(c->a - c->a / 2)}};
     struct msghdr msg = {
         .msg_name = &from, .msg_namelen = sizeof from, .msg_iov = iov, .msg_iovlen = 2};
 
+    if (c->control >= 0) {
+        msg.msg_control = control;
+        msg.msg_controllen = (size_t)c->control;
+    }
     result(o, s->recvmsg(s->fd[c->slot], &msg, recv_flags[c->b]));
     if (o->result < 0)
         return;
     if (!(recv_flags[c->b] & MSG_TRUNC) || slots[c->slot].type == SOCK_DGRAM)
         o->len = o->result < c->a ? (size_t)o->result : (size_t)c->a;
-    o->extra = msg.msg_flags << 8 | (int)msg.msg_namelen;
+    o->extra = (long)msg.msg_controllen << 32 | msg.msg_flags << 8 | (int)msg.msg_namelen;
+    hide_differences(control, msg.msg_controllen);
+    memcpy(o->data + o->len, control, msg.msg_controllen);
+    o->len += msg.msg_controllen;
+}
+
+/* --- control messages --- */
+
+static void op_sendmsg(struct side *s, const struct call *c, struct outcome *o)
+{
+    uint8_t control[256] = {0};
+    struct sockaddr_storage ss;
+    struct iovec iov = {(void *)(uintptr_t)c->data, (size_t)c->a};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control};
+
+    msg.msg_controllen = make_control(c->control, control);
+    if (c->b) {
+        msg.msg_name = &ss;
+        msg.msg_namelen = destination(s, c->other, &ss);
+    }
+    result(o, s->sendmsg(s->fd[c->slot], &msg, 0));
+}
+
+static void op_defer(struct side *s, const struct call *c, struct outcome *o)
+{
+    int v = 0;
+    socklen_t len = sizeof v;
+
+    result(o, s->setsockopt(s->fd[c->slot], IPPROTO_TCP, TCP_DEFER_ACCEPT, &c->a, sizeof c->a));
+    if (s->getsockopt(s->fd[c->slot], IPPROTO_TCP, TCP_DEFER_ACCEPT, &v, &len) == 0)
+        o->extra = v;
+}
+
+static void op_tell(struct side *s, const struct call *c, struct outcome *o)
+{
+    int v = 0;
+    socklen_t len = sizeof v;
+
+    result(o,
+           s->setsockopt(s->fd[c->slot], tells[c->a].level, tells[c->a].name, &c->b, sizeof c->b));
+    if (o->result == 0)
+        o->result = s->getsockopt(s->fd[c->slot], tells[c->a].level, tells[c->a].name, &v, &len);
+    o->extra = v;
 }
 
 static void op_name(struct side *s, const struct call *c, struct outcome *o)
@@ -475,6 +549,15 @@ static void make_call(struct side *s, const struct call *c, struct outcome *o)
     case OP_RECV:
         op_recv(s, c, o);
         break;
+    case OP_SENDMSG:
+        op_sendmsg(s, c, o);
+        break;
+    case OP_TELL:
+        op_tell(s, c, o);
+        break;
+    case OP_DEFER:
+        op_defer(s, c, o);
+        break;
     case OP_SHUTDOWN:
         result(o, s->shutdown(s->fd[c->slot], c->a));
         break;
@@ -518,7 +601,9 @@ static bool draw(struct call *c)
     at = rnd(total);
     for (c->op = 0; at >= weights[c->op]; c->op++)
         at -= weights[c->op];
-    c->slot = c->op == OP_SOCKET ? free_slot() : used_slot(c->op == OP_SENDTO ? SOCK_DGRAM : 0);
+    bool datagram = c->op == OP_SENDTO || c->op == OP_TELL;
+    int type = datagram ? SOCK_DGRAM : c->op == OP_DEFER ? SOCK_STREAM : 0;
+    c->slot = c->op == OP_SOCKET ? free_slot() : used_slot(type);
     c->other = c->op == OP_ACCEPT ? free_slot() : used_slot(0);
     c->a = c->b = 0;
     if (c->slot < 0 || c->other < 0)
@@ -536,6 +621,8 @@ static bool draw(struct call *c)
                         connection */
         if (c->slot == c->other && slots[c->slot].type == SOCK_STREAM)
             return false;
+        if (slots[c->slot].defers)
+            return false;
         if (slots[c->slot].listened || (slots[c->slot].shut && slots[c->slot].type == SOCK_STREAM))
             return false;
         slots[c->slot].connected = true;
@@ -548,11 +635,31 @@ static bool draw(struct call *c)
             return false;
         break;
     case OP_CONNECT_NONE:
-        if (slots[c->slot].listened)
+        if (slots[c->slot].listened || slots[c->slot].defers)
             return false;
         slots[c->slot].connected = true;
         if (slots[c->slot].type == SOCK_DGRAM && slots[c->slot].domain == AF_INET6)
             return false;
+        break;
+    case OP_DEFER: /* a client's would delay its ACK to the kernel's SYN-ACK */
+        c->a = (int)rnd(12) - 1;
+        if (slots[c->slot].connected)
+            return false;
+        slots[c->slot].defers = true;
+        break;
+    case OP_TELL:
+        c->a = (int)rnd(sizeof tells / sizeof *tells);
+        c->b = rnd(3) != 0;
+        break;
+    case OP_SENDMSG:
+        c->control = (int)rnd(CONTROLS);
+        c->a = (int)rnd(100);
+        c->b = slots[c->slot].type == SOCK_DGRAM && rnd(4);
+        if ((c->b && slots[c->slot].domain != slots[c->other].domain) ||
+            slots[c->slot].sent + (uint32_t)c->a > MAX_SENT)
+            return false;
+        slots[c->slot].sent += (uint32_t)c->a;
+        memset(c->data, c->control, (size_t)c->a);
         break;
     case OP_SEND:
     case OP_SENDTO:
@@ -573,6 +680,7 @@ static bool draw(struct call *c)
     case OP_RECV:
         c->a = (int)(rnd(4) ? rnd(600) : rnd(4000));
         c->b = (int)rnd(sizeof recv_flags / sizeof *recv_flags);
+        c->control = rnd(4) ? (int)rnd(64) * 4 : (int)rnd(256) - 1; /* -1: none */
         break;
     case OP_SHUTDOWN:
         c->a = (int)rnd(13) % 4; /* 3 is wrong */
@@ -629,8 +737,9 @@ static void die(const char *what, const struct outcome *o)
     for (int i = 0; o && i < 2; i++) {
         printf("  %-7s result %ld errno %s extra %ld len %zu:", sides[i].name, o[i].result,
                o[i].error ? strerrorname_np(o[i].error) : "0", o[i].extra, o[i].len);
-        for (size_t k = 0; k < o[i].len && k < 32; k++)
-            printf(" %02x", o[i].data[k]);
+        for (size_t k = 0; k < o[i].len; k++)
+            if (k < 32 || o[0].data[k] != o[1].data[k])
+                printf(" %02x", o[i].data[k]);
         printf("\n");
     }
     exit(1);
@@ -694,7 +803,8 @@ static void sequence(unsigned calls)
     for (unsigned n = 0; n < calls; n++) {
         if (!draw(&c))
             continue;
-        note("%3u %s slot %d other %d a %d b %d", n, op_names[c.op], c.slot, c.other, c.a, c.b);
+        note("%3u %s slot %d other %d a %d b %d control %d", n, op_names[c.op], c.slot, c.other,
+             c.a, c.b, c.control);
         for (int i = 0; i < 2; i++)
             make_call(&sides[i], &c, &o[i]);
         note(" = %ld %s\n", o[0].result, o[0].error ? strerrorname_np(o[0].error) : "");

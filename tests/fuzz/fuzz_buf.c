@@ -135,14 +135,16 @@ static void stream_ref(struct stream *s, struct fuzz_in *in)
     s->seen[i].len = len;
 }
 
-static void stream_check(const struct stream *s)
+static void stream_check(struct stream *s)
 {
     const struct mbuf *last = NULL;
-    expect(s->sb.sb_mb, s->start, s->len);
+    uint32_t off;
+    const struct mbuf *first = sockbuf_head(&s->sb, &off);
+    expect(first, s->start - off, s->len + off);
     FUZZ_CHECK(sockbuf_used(&s->sb) == s->len);
-    FUZZ_CHECK(LOAD_RELAXED(&s->sb.sb_mem) == (s->sb.sb_mb ? mbuf_chain_mem(s->sb.sb_mb) : 0));
-    for (const struct mbuf *m = s->sb.sb_mb; m; m = m->m_next) {
-        FUZZ_CHECK(m->m_len > 0);
+    FUZZ_CHECK(sockbuf_mem(&s->sb) == (first ? mbuf_chain_mem(first) : 0));
+    for (const struct mbuf *m = first; m; m = m->m_next) {
+        FUZZ_CHECK(m->m_len > (m == first ? off : 0));
         last = m;
     }
     FUZZ_CHECK(s->sb.sb_tail == last);

@@ -3,6 +3,7 @@
 #include "fuzz_world.h"
 
 #include "socket/socket.h"
+#include "tcp/tcp_reass.h"
 #include "tcp/tcp_sent.h"
 #include "tcp/tcp_var.h"
 
@@ -72,8 +73,28 @@ static void check_sent(const struct tcpcb *tp)
     FUZZ_CHECK(lost == tp->t_lost_bytes && rexmit == tp->t_rexmit_bytes && rexmit <= lost);
 }
 
+/* The list's form of the queue. */
+static void check_reass_list(const struct tcpcb *tp)
+{
+    uint32_t bytes = 0, n = 0, segs = 0, end = tp->rcv_nxt;
+    const struct reass_segment *e;
+    TAILQ_FOREACH (e, &tp->t_reass_list, link) {
+        FUZZ_CHECK(SEQ_LT(e->start, e->end) && SEQ_GEQ(e->start, end));
+        end = e->end;
+        bytes += e->end - e->start;
+        segs += e->segs;
+        n++;
+    }
+    FUZZ_CHECK(!tp->t_reass.count && n <= tp->t_reass_entries);
+    FUZZ_CHECK(bytes == tp->t_reass_bytes && segs == tp->t_reass_segs);
+}
+
 static void check_reass(const struct tcpcb *tp)
 {
+    if (!TAILQ_EMPTY(&tp->t_reass_list)) {
+        check_reass_list(tp);
+        return;
+    }
     uint32_t bytes = 0, n = 0, end = tp->rcv_nxt;
     for (const struct range *r = ranges_first(&tp->t_reass); r; r = ranges_next(r), n++) {
         FUZZ_CHECK(SEQ_LT(r->start, r->end) && SEQ_GT(r->start, end));
@@ -101,15 +122,15 @@ static void check_alive(const struct tcpcb *tp)
 
 static void check_buffer(struct sockbuf *sb)
 {
-    uint32_t cc = 0, mem = 0;
+    uint32_t cc = 0, mem = 0, off;
     const struct mbuf *last = NULL;
-    for (const struct mbuf *rec = sb->sb_mb; rec; rec = rec->m_nextpkt) {
+    for (const struct mbuf *rec = sockbuf_head(sb, &off); rec; rec = rec->m_nextpkt) {
         mem += mbuf_chain_mem(rec);
         cc += mbuf_chain_len(rec->m_flags & M_ADDR ? rec->m_next : rec);
         for (last = rec; last->m_next;)
             last = last->m_next;
     }
-    FUZZ_CHECK(sockbuf_used(sb) == cc && LOAD_RELAXED(&sb->sb_mem) == mem && sb->sb_tail == last);
+    FUZZ_CHECK(sockbuf_used(sb) == cc - off && sockbuf_mem(sb) == mem && sb->sb_tail == last);
 }
 
 struct walk {

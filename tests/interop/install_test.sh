@@ -5,7 +5,7 @@
 set -eu
 program=$1 build=$2
 command -v pkg-config >/dev/null || { echo "pkg-config is not installed"; exit 77; }
-root=$(mktemp -d /tmp/weir-install.XXXXXX)
+root=$(mktemp -d "${TMPDIR:-/tmp}/weir-install.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 
 meson install -C "$build" --no-rebuild --quiet --destdir "$root" >"$root/log" 2>&1 || {

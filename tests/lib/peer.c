@@ -20,6 +20,7 @@ struct peer {
     struct ipaddr local, remote;
     STAILQ_HEAD(, emitted) out;
     struct mbuf *in, **in_tail;
+    bool hold;
 };
 
 /* --- the link --- */
@@ -225,7 +226,15 @@ void peer_inject(struct peer *p, const void *ip, size_t len)
     m->m_pkt.len = (uint32_t)len;
     *p->in_tail = m;
     p->in_tail = &m->m_nextpkt;
-    sim_settle(p->sim);
+    if (!p->hold)
+        sim_settle(p->sim);
+}
+
+void peer_hold(struct peer *p, bool on)
+{
+    p->hold = on;
+    if (!on)
+        sim_settle(p->sim);
 }
 
 static void inject_ip(struct peer *p, const struct ipaddr *from, uint8_t proto, uint8_t tos,

@@ -37,6 +37,8 @@ bool peer_next(struct peer *p, struct packet *out, uint64_t within_ns);
 /* Nothing comes out for ns. */
 bool peer_quiet(struct peer *p, uint64_t ns);
 void peer_drain(struct peer *p); /* forget what has come out so far */
+/* While on, what is injected gathers, and meets the stack as one burst when it is taken off. */
+void peer_hold(struct peer *p, bool on);
 /* Inject a raw IP packet. */
 void peer_inject(struct peer *p, const void *ip, size_t len);
 /* Inject a transport payload under a correct IP header; from NULL: the peer's own address. */

@@ -445,7 +445,8 @@ static void counters_agree_with_a_capture(void **state)
     struct world w;
     int fa, fb;
 
-    snprintf(path, sizeof(path), "/tmp/weir-counters-%d.pcap", (int)getpid());
+    snprintf(path, sizeof(path), "/tmp/weir-counters-XXXXXX");
+    assert_int_equal(close(mkstemp(path)), 0);
     snprintf(link, sizeof(link), "delay=1ms,loss=1%%,dup=1%%,seed=5,capture=%s", path);
     world_init(&w, link);
     join(&w, &fa, &fb);

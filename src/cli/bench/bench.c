@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * `weir bench`: sets up both ends, runs the test, prints the result. */
 #include "bench.h"
+#include "bench_extra.h"
 #include "bench_options.h"
 #include "bench_sysctl.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 #include <unistd.h>
 
 #define READY_S 20
+#define LIMIT_RUN_NS (NS_PER_S / 5)
 
 /* All of a running bench; what is zero was not set up yet. */
 struct bench {
@@ -24,6 +28,9 @@ struct bench {
     struct ticker ticker;
     struct hist hist;
     char link[256];
+    struct lock_counts locks_from, locks_to;
+    struct limit limit;
+    int cpu[2];
     pthread_t signals, progress;
     bool signals_on, progress_on;
 };
@@ -120,6 +127,19 @@ static int core(int k)
     return -1;
 }
 
+/* Runs of the bare pipeline, in front of the test and after it. */
+static void run_limit(struct bench *b, unsigned runs, uint64_t each_ns)
+{
+    while (runs-- > 0 && b->limit.runs < LIMIT_RUNS) {
+        pthread_mutex_lock(&b->run.mutex);
+        bool over = b->run.stop || b->run.failed;
+        pthread_mutex_unlock(&b->run.mutex);
+        double mbps = over ? 0 : limit_measure(b->o->params.message, b->cpu, each_ns);
+        if (mbps > 0)
+            b->limit.run_mbps[b->limit.runs++] = mbps;
+    }
+}
+
 static bool setup_here(struct bench *b, char *err, size_t size)
 {
     const struct bench_options *o = b->o;
@@ -131,10 +151,15 @@ static bool setup_here(struct bench *b, char *err, size_t size)
     if (net_open_pair(b->net, setup, err, size) != 0 ||
         net_pair_address(o->kernel, o->link, o->family, &far, err, size) != 0)
         return false;
+    for (unsigned i = 0; i < 2; i++)
+        if (o->stack_cpu[i] >= 0 && net_stack_pin(&b->net[i], o->stack_cpu[i]) != 0) {
+            snprintf(err, size, "cannot bind a stack's thread to core %d", o->stack_cpu[i]);
+            return false;
+        }
     any = far;
-    if (engine_listen(&b->engine[1], &b->net[1], &b->run, &o->params, &any, core(1)) != 0)
+    if (engine_listen(&b->engine[1], &b->net[1], &b->run, &o->params, &any, b->cpu[1]) != 0)
         return false;
-    return engine_connect(&b->engine[0], &b->net[0], &b->run, &o->params, &any, core(0)) == 0 &&
+    return engine_connect(&b->engine[0], &b->net[0], &b->run, &o->params, &any, b->cpu[0]) == 0 &&
            engine_wait_ready(&b->engine[0], READY_S) && engine_wait_ready(&b->engine[1], READY_S);
 }
 
@@ -150,7 +175,10 @@ static bool setup_there(struct bench *b, char *err, size_t size)
     if (b->remote == NULL ||
         remote_start(b->remote, &o->params, &o->remote_sets, &peer, &b->result, err, size) != 0)
         return false;
-    if (engine_connect(&b->engine[0], &b->net[0], &b->run, &o->params, &peer, -1) != 0 ||
+    if (o->stack_cpu[0] >= 0)
+        (void)net_stack_pin(&b->net[0], o->stack_cpu[0]);
+    if (engine_connect(&b->engine[0], &b->net[0], &b->run, &o->params, &peer,
+                       o->cpu[0] >= 0 ? o->cpu[0] : -1) != 0 ||
         !engine_wait_ready(&b->engine[0], READY_S))
         return false;
     struct ticker *tick = result_counting_side(o->params.test) == 1 ? &b->ticker : NULL;
@@ -166,6 +194,8 @@ static void take_sample(void *ctx, unsigned side, const struct sample *x, const 
         run_fail(&b->run, "out of memory");
     if (side == result_counting_side(b->o->params.test))
         ticker_sample(&b->ticker, x, streams);
+    if (side == 0 && b->o->locks)
+        locks_snapshot(b->result.side[0].count == 1 ? &b->locks_from : &b->locks_to);
     if (side == 0 && b->result.side[0].count == 1) {
         struct timespec ts;
         clock_gettime(CLOCK_REALTIME, &ts);
@@ -249,21 +279,94 @@ static int report_failure(const struct bench *b, const char *error)
     return cli_fail("bench", "%s", error);
 }
 
+/* Payload of the measured part, and its rate in Mb/s. */
+static uint64_t measured_bytes(const struct bench *b, double *mbps)
+{
+    const struct series *c = &b->result.side[result_counting_side(b->o->params.test)];
+    const struct sample *first = &c->v[0], *last = &c->v[c->count - 1];
+    uint64_t ns = last->at_ns - first->at_ns;
+    *mbps = ns > 0 ? (double)(last->bytes - first->bytes) * 8e3 / (double)ns : NAN;
+    return last->bytes - first->bytes;
+}
+
 static int report(struct bench *b)
 {
-    if (b->o->json)
-        return print_json(result_json(&b->result));
+    const struct bench_options *o = b->o;
+    double mbps;
+    uint64_t bytes = measured_bytes(b, &mbps);
+    if (!bench_is_stream(o->params.test))
+        mbps = NAN;
+    if (o->json) {
+        json_t *doc = result_json(&b->result);
+        if (o->limit)
+            json_object_set_new(doc, "limit", limit_json(&b->limit, mbps));
+        if (o->locks)
+            json_object_set_new(doc, "locks", locks_json(&b->locks_from, &b->locks_to, bytes));
+        return print_json(doc);
+    }
     result_print(&b->result);
+    if (o->limit && limit_best(&b->limit) > 0)
+        printf("\nLimit: two copies between the same cores reach %.2f Mb/s at best",
+               limit_best(&b->limit));
+    if (o->limit && limit_best(&b->limit) > 0 && isfinite(mbps))
+        printf("; this is %.1f %% of it", 100 * mbps / limit_best(&b->limit));
+    if (o->limit)
+        printf("\n");
+    if (o->locks)
+        locks_print(&b->locks_from, &b->locks_to, bytes);
     return cli_flush("bench");
+}
+
+/* The limit alone: -l is the time of all its runs. */
+static int run_pipe(struct bench *b)
+{
+    const struct bench_params *p = &b->o->params;
+    run_limit(b, LIMIT_RUNS, MAX(p->length_ns / LIMIT_RUNS, NS_PER_MS));
+    watch_stop(b);
+    if (b->limit.runs == 0)
+        return cli_fail("bench", "no run of the pipeline was completed");
+    double best = limit_best(&b->limit);
+    if (b->o->json) {
+        json_t *doc = limit_json(&b->limit, NAN);
+        json_object_del(doc, "share_pct");
+        json_object_set_new(doc, "test", json_string("PIPE"));
+        json_object_set_new(doc, "message_bytes", json_integer(p->message));
+        return print_json(doc);
+    }
+    printf("PIPE: two copies between two cores, %d buffers of %u bytes, messages of %" PRIu32
+           " bytes, best of %u: %.2f 10^6bits/s\n",
+           LIMIT_BUFFERS, LIMIT_BUFFER_BYTES, p->message, b->limit.runs, best);
+    return cli_flush("bench");
+}
+
+/* The test, with the limit of the machine in front and after it where that was asked for. */
+static int run_bench(struct bench *b)
+{
+    const struct bench_options *o = b->o;
+    char err[256] = "";
+    if (o->limit)
+        run_limit(b, LIMIT_RUNS / 2, LIMIT_RUN_NS);
+    bool good = (o->host == NULL ? setup_here : setup_there)(b, err, sizeof(err)) && run_test(b);
+    teardown(b);
+    if (good && o->limit)
+        run_limit(b, LIMIT_RUNS, LIMIT_RUN_NS);
+    watch_stop(b);
+    if (good && enough_samples(b))
+        return report(b);
+    return report_failure(b, err[0]            ? err
+                             : b->run.error[0] ? b->run.error
+                                               : "interrupted before it began");
 }
 
 int cmd_bench(int argc, char **argv)
 {
     static struct bench_options o;
-    char err[256] = "";
+    char err[256];
     int status = bench_parse(argc, argv, &o);
     if (status >= 0)
         return status;
+    if (o.params.test == TCP_SENDFILE && !bench_file_open(o.file, &o.params, err, sizeof(err)))
+        return cli_fail("bench", "%s", err);
     struct bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return cli_fail("bench", "out of memory");
@@ -280,16 +383,10 @@ int cmd_bench(int argc, char **argv)
                                       .warnings = json_array()};
     b->ticker = (struct ticker){.p = &o.params, .on = o.params.interval_ns > 0 && !o.json};
     run_init(&b->run);
+    for (int i = 0; i < 2; i++)
+        b->cpu[i] = o.cpu[i] >= 0 ? o.cpu[i] : core(i);
     watch_start(b);
-    bool good = (o.host == NULL ? setup_here : setup_there)(b, err, sizeof(err)) && run_test(b);
-    watch_stop(b);
-    teardown(b);
-    if (!good || !enough_samples(b))
-        status = report_failure(b, err[0]            ? err
-                                   : b->run.error[0] ? b->run.error
-                                                     : "interrupted before it began");
-    else
-        status = report(b);
+    status = o.pipe ? run_pipe(b) : run_bench(b);
     for (unsigned i = 0; i < 2; i++)
         series_free(&b->result.side[i]);
     json_decref(b->result.warnings);

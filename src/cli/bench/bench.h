@@ -21,7 +21,7 @@
 #define BENCH_MAX_OMIT_S 60
 #define BENCH_PORT 12866 /* of weir server */
 
-enum bench_test { TCP_STREAM, TCP_MAERTS, TCP_RR, TCP_CRR, BENCH_TESTS };
+enum bench_test { TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, BENCH_TESTS };
 extern const char *const bench_test_name[BENCH_TESTS];
 
 struct bench_params {
@@ -30,15 +30,21 @@ struct bench_params {
     uint64_t interval_ns; /* 0: one interval */
     uint64_t omit_ns;     /* warm-up in front of the measured part */
     uint32_t message, request, response;
+    uint32_t receive; /* bytes a stream's receiver asks for at a time; 0: message */
     uint32_t sockbuf; /* 0: the stack's own */
     uint32_t streams;
     bool nodelay;
+    bool spin;     /* the kernel's sockets: receive by non-blocking calls over and over */
     bool cc_asked; /* the user named it: a refusal is an error, else a warning */
     char cc[16];
+    /* TCP_SENDFILE, of the sending side alone: */
+    int file_fd; /* -1: none */
+    uint64_t file_bytes;
+    uint32_t file_call; /* bytes of a call; 0: the whole file */
 };
 static inline bool bench_is_stream(enum bench_test t)
 {
-    return t == TCP_STREAM || t == TCP_MAERTS;
+    return t == TCP_STREAM || t == TCP_MAERTS || t == TCP_SENDFILE;
 }
 
 /* Totals of one side at a moment. */
@@ -141,6 +147,10 @@ void worker_close(struct worker *w);
 int engine_prepare(struct engine *e, int fd) NODISCARD;
 bool engine_failed(struct worker *w,
                    const char *what); /* reports errno unless stopping; returns false */
+
+/* ---- bench_file.c ---- */
+/* Open path, or make a file (NULL): p's file_fd (the caller's) and file_bytes. */
+bool bench_file_open(const char *path, struct bench_params *p, char *err, size_t size) NODISCARD;
 
 /* ---- bench_proto.c: JSON lines between bench and server ---- */
 #define PROTO_VERSION 1

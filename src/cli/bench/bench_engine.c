@@ -143,7 +143,8 @@ static void engine_init(struct engine *e, const struct net *n, struct run *r,
 
 static size_t buffer_size(const struct bench_params *p)
 {
-    size_t n = bench_is_stream(p->test) ? p->message : MAX(p->request, p->response);
+    size_t n =
+        bench_is_stream(p->test) ? MAX(p->message, p->receive) : MAX(p->request, p->response);
     return (MAX(n, (size_t)4096) + 4095) & ~(size_t)4095;
 }
 

@@ -2,6 +2,7 @@
  * Options of `weir bench`. Nothing is started before all of them are known to be good. */
 #include "bench_options.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -10,21 +11,34 @@ const char bench_help[] =
     "TEST (netperf's meaning):\n"
     "  TCP_STREAM   bulk data from here to the far end, counted where it arrives\n"
     "  TCP_MAERTS   the other way\n"
+    "  TCP_SENDFILE a file, by sendfile, over and over\n"
     "  TCP_RR       request and response on one connection, one at a time\n"
-    "  TCP_CRR      connect, request, response, close\n\n"
+    "  TCP_CRR      connect, request, response, close\n"
+    "  PIPE         no stack: two copies between two cores, what the machine could do at most\n\n"
     "Without -H both ends are in this process: two Weir stacks on a memory link, or the kernel's\n"
     "loopback, each end on a core of its own where there are two. With -H the far end is 'weir "
     "server'.\n\n"
     "  -l SEC            length of the measured part (10; fractions allowed; 0: until SIGINT)\n"
     "  -i SEC            print (and record) intervals of this length\n"
     "  -O SEC            warm up first; not measured (at most 60)\n"
-    "  -m BYTES          message size of streams (131072)\n"
+    "  -m BYTES          message size of streams (131072);  -M BYTES  what the receiver asks for "
+    "at\n"
+    "                    a time (the same)\n"
+    "  -F FILE           what TCP_SENDFILE sends (256 MB made for the run); its -m is what a call\n"
+    "                    sends (the whole file)\n"
     "  -r REQ,RSP        request and response size (1,1)\n"
     "  -s BYTES          socket buffer size of both ends (the stack's own)\n"
     "  -P STREAMS        parallel connections (1; at most 128)\n"
     "  -D                set TCP_NODELAY\n"
     "  -H HOST           far end;  -p PORT  its port (12866)\n"
     "  -4, -6            address family\n"
+    "  -T CPU[,CPU]      cores of the near and the far end's threads (one each); one of them may "
+    "be\n"
+    "                    left out;  --stack-cpu CPU[,CPU]  the same for the stacks' own threads\n"
+    "      --spin        a receiver polls instead of sleeping (kernel: non-blocking calls; weir:\n"
+    "                    machdep.cpu_idle_hlt=0)\n"
+    "      --limit       measure PIPE too, in the same run, and say what share of it was reached\n"
+    "      --locks       count the contended acquisitions of each lock\n"
     "      --cc NAME     congestion control of both ends (cubic)\n"
     "      --stack weir|kernel\n"
     "      --link SPEC   link of the Weir stack (mem): see weir-link(7)\n"
@@ -32,7 +46,7 @@ const char bench_help[] =
     "  -J, --json        one JSON document on standard output, nothing else there\n\n"
     "Sizes may end in K, M or G (powers of 1024).\n";
 
-static const struct option long_options[] = {
+const struct option bench_long_options[] = {
     {"json", no_argument, NULL, 'J'},
     {"help", no_argument, NULL, 'h'},
     {"cc", required_argument, NULL, 1000},
@@ -40,6 +54,10 @@ static const struct option long_options[] = {
     {"link", required_argument, NULL, 1002},
     {"set", required_argument, NULL, 1003},
     {"set-remote", required_argument, NULL, 1004},
+    {"locks", no_argument, NULL, 1005},
+    {"limit", no_argument, NULL, 1006},
+    {"spin", no_argument, NULL, 1007},
+    {"stack-cpu", required_argument, NULL, 1008},
     {NULL, 0, NULL, 0},
 };
 
@@ -58,6 +76,33 @@ static bool parse_pair(const char *text, uint32_t *req, uint32_t *rsp)
         return false;
     *req = (uint32_t)a;
     *rsp = (uint32_t)b;
+    return true;
+}
+
+const char bench_short_options[] = ":l:i:m:M:r:s:P:O:H:F:p:T:JD46h";
+
+/* "A,B", "A" (both), "A," or ",B"; each a core this process may use. */
+static bool parse_cpus(const char *text, int cpu[2])
+{
+    char first[16];
+    cpu_set_t set;
+    uint64_t v;
+    const char *comma = strchr(text, ',');
+    size_t len = comma != NULL ? (size_t)(comma - text) : strlen(text);
+    if (len >= sizeof(first) || sched_getaffinity(0, sizeof(set), &set) != 0)
+        return false;
+    memcpy(first, text, len);
+    first[len] = '\0';
+    const char *part[2] = {first, comma != NULL ? comma + 1 : first};
+    if (part[0][0] == '\0' && part[1][0] == '\0')
+        return false;
+    for (unsigned i = 0; i < 2; i++) {
+        if (part[i][0] == '\0')
+            continue;
+        if (!parse_u64(part[i], 0, CPU_SETSIZE - 1, &v) || !CPU_ISSET((int)v, &set))
+            return false;
+        cpu[i] = (int)v;
+    }
     return true;
 }
 
@@ -85,6 +130,11 @@ static int parse_parameter(int c, struct bench_options *o)
         if (!parse_size(optarg, 1, BENCH_MAX_MESSAGE, &v))
             return bad("-m", optarg);
         p->message = (uint32_t)v;
+        return -1;
+    case 'M':
+        if (!parse_size(optarg, 1, BENCH_MAX_MESSAGE, &v))
+            return bad("-M", optarg);
+        p->receive = (uint32_t)v;
         return -1;
     case 's':
         if (!parse_size(optarg, 1, 1 << 30, &v))
@@ -121,6 +171,19 @@ static int parse_setup(int c, struct bench_options *o)
         return settings_add(&o->sets, optarg) ? -1 : bad("--set", optarg);
     case 1004:
         return settings_add(&o->remote_sets, optarg) ? -1 : bad("--set-remote", optarg);
+    case 1005:
+        o->locks = true;
+        return -1;
+    case 1006:
+        o->limit = true;
+        return -1;
+    case 1007:
+        p->spin = true;
+        return -1;
+    case 1008:
+        return parse_cpus(optarg, o->stack_cpu) ? -1 : bad("--stack-cpu", optarg);
+    case 'T':
+        return parse_cpus(optarg, o->cpu) ? -1 : bad("-T", optarg);
     case 'p':
         return parse_port(optarg, &o->port) ? -1 : bad("-p", optarg);
     default:
@@ -131,10 +194,15 @@ static int parse_setup(int c, struct bench_options *o)
 static int parse_test(int argc, char **argv, struct bench_options *o)
 {
     if (optind >= argc)
-        return cli_usage("bench", "name a test: TCP_STREAM, TCP_MAERTS, TCP_RR or TCP_CRR");
+        return cli_usage("bench",
+                         "name a test: TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR or TCP_CRR");
     for (unsigned t = 0; t < BENCH_TESTS; t++)
         if (strcasecmp(argv[optind], bench_test_name[t]) == 0)
             o->params.test = (enum bench_test)t;
+    if (strcasecmp(argv[optind], "PIPE") == 0) {
+        o->params.test = TCP_STREAM;
+        o->pipe = true;
+    }
     if (o->params.test == BENCH_TESTS)
         return cli_usage("bench", "%s is not a test", argv[optind]);
     if (optind + 1 < argc)
@@ -158,6 +226,14 @@ static int check(const struct bench_options *o)
     if (!o->kernel && o->host != NULL && mem)
         return cli_usage("bench",
                          "with -H the weir stack needs a --link that leads out of this process");
+    if (o->host != NULL && (o->limit || o->pipe))
+        return cli_usage("bench", "the limit of two cores is that of one machine: not with -H");
+    if (o->pipe && p->length_ns == 0)
+        return cli_usage("bench", "PIPE needs a length");
+    if (o->kernel && (o->locks || o->stack_cpu[0] >= 0 || o->stack_cpu[1] >= 0))
+        return cli_usage("bench", "--locks and --stack-cpu are for the weir stack");
+    if (o->file != NULL && p->test != TCP_SENDFILE)
+        return cli_usage("bench", "-F is for TCP_SENDFILE");
     if (p->interval_ns > 0 && p->length_ns / p->interval_ns >= BENCH_MAX_SAMPLES)
         return cli_usage("bench", "more than %d intervals", BENCH_MAX_SAMPLES);
     return -1;
@@ -167,9 +243,11 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
 {
     *o = (struct bench_options){
         .port = BENCH_PORT,
+        .cpu = {CPU_AUTO, CPU_AUTO},
+        .stack_cpu = {CPU_AUTO, CPU_AUTO},
         .params = {.test = BENCH_TESTS,
                    .length_ns = 10 * NS_PER_S,
-                   .message = 131072,
+                   .file_fd = -1,
                    .request = 1,
                    .response = 1,
                    .streams = 1,
@@ -178,13 +256,14 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
     int c, e;
     opterr = 0;
     optind = 0;
-    while ((c = getopt_long(argc, argv, ":l:i:m:r:s:P:O:H:p:JD46h", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, bench_short_options, bench_long_options, NULL)) != -1) {
         e = -1;
         switch (c) {
         case 'l':
         case 'i':
         case 'O':
         case 'm':
+        case 'M':
         case 's':
         case 'P':
         case 'r':
@@ -205,6 +284,9 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
         case 'H':
             o->host = optarg;
             break;
+        case 'F':
+            o->file = optarg;
+            break;
         case 1002:
             o->link = optarg;
             break;
@@ -222,5 +304,15 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
             return e;
     }
     e = parse_test(argc, argv, o);
-    return e >= 0 ? e : check(o);
+    if (o->params.test == TCP_SENDFILE) {
+        o->params.file_call = o->params.message;
+        o->params.message = 0;
+    }
+    if (o->params.message == 0)
+        o->params.message = 131072;
+    if (e < 0)
+        e = check(o);
+    if (e < 0 && o->params.spin && !o->kernel && !settings_add(&o->sets, "machdep.cpu_idle_hlt=0"))
+        e = bad("--spin", "too many settings");
+    return e;
 }

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 
 const char *const bench_test_name[BENCH_TESTS] = {
-    [TCP_STREAM] = "TCP_STREAM",
-    [TCP_MAERTS] = "TCP_MAERTS",
-    [TCP_RR] = "TCP_RR",
-    [TCP_CRR] = "TCP_CRR",
+    [TCP_STREAM] = "TCP_STREAM", [TCP_MAERTS] = "TCP_MAERTS", [TCP_SENDFILE] = "TCP_SENDFILE",
+    [TCP_RR] = "TCP_RR",         [TCP_CRR] = "TCP_CRR",
 };
 
 /* The first line of what is held, parsed and taken off. */
@@ -66,13 +64,14 @@ int lines_write(struct lines *l, json_t *o)
 
 json_t *params_to_json(const struct bench_params *p)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "test",
-                     bench_test_name[p->test], "length_ns", (json_int_t)p->length_ns, "interval_ns",
-                     (json_int_t)p->interval_ns, "omit_ns", (json_int_t)p->omit_ns, "message",
-                     (json_int_t)p->message, "request", (json_int_t)p->request, "response",
-                     (json_int_t)p->response, "sockbuf", (json_int_t)p->sockbuf, "streams",
-                     (json_int_t)p->streams, "nodelay", (int)p->nodelay, "cc_asked",
-                     (int)p->cc_asked, "cc", p->cc);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s}",
+                     "test", bench_test_name[p->test], "length_ns", (json_int_t)p->length_ns,
+                     "interval_ns", (json_int_t)p->interval_ns, "receive", (json_int_t)p->receive,
+                     "omit_ns", (json_int_t)p->omit_ns, "message", (json_int_t)p->message,
+                     "request", (json_int_t)p->request, "response", (json_int_t)p->response,
+                     "sockbuf", (json_int_t)p->sockbuf, "streams", (json_int_t)p->streams,
+                     "nodelay", (int)p->nodelay, "spin", (int)p->spin, "cc_asked", (int)p->cc_asked,
+                     "cc", p->cc);
 }
 
 static bool take_int(const json_t *o, const char *key, uint64_t min, uint64_t max, uint64_t *out)
@@ -97,7 +96,7 @@ bool params_from_json(const json_t *o, struct bench_params *p, char *err, size_t
 {
     const char *test = json_string_value(json_object_get(o, "test"));
     const char *cc = json_string_value(json_object_get(o, "cc"));
-    *p = (struct bench_params){.test = BENCH_TESTS};
+    *p = (struct bench_params){.test = BENCH_TESTS, .file_fd = -1};
     for (unsigned t = 0; test != NULL && t < BENCH_TESTS; t++)
         if (strcmp(test, bench_test_name[t]) == 0)
             p->test = (enum bench_test)t;
@@ -110,6 +109,7 @@ bool params_from_json(const json_t *o, struct bench_params *p, char *err, size_t
                 take_int(o, "interval_ns", 0, longest, &p->interval_ns) &&
                 take_int(o, "omit_ns", 0, BENCH_MAX_OMIT_S * NS_PER_S, &p->omit_ns) &&
                 take_u32(o, "message", 1, BENCH_MAX_MESSAGE, &p->message) &&
+                take_u32(o, "receive", 0, BENCH_MAX_MESSAGE, &p->receive) &&
                 take_u32(o, "request", 1, BENCH_MAX_MESSAGE, &p->request) &&
                 take_u32(o, "response", 1, BENCH_MAX_MESSAGE, &p->response) &&
                 take_u32(o, "sockbuf", 0, INT32_MAX, &p->sockbuf) &&
@@ -121,6 +121,7 @@ bool params_from_json(const json_t *o, struct bench_params *p, char *err, size_t
     }
     memcpy(p->cc, cc, strlen(cc) + 1);
     p->nodelay = json_is_true(json_object_get(o, "nodelay"));
+    p->spin = json_is_true(json_object_get(o, "spin"));
     p->cc_asked = json_is_true(json_object_get(o, "cc_asked"));
     return true;
 }

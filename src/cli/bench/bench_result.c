@@ -10,7 +10,7 @@
 /* The far side receives in TCP_STREAM: what counts is what arrived. */
 unsigned result_counting_side(enum bench_test t)
 {
-    return t == TCP_STREAM ? 1 : 0;
+    return t == TCP_STREAM || t == TCP_SENDFILE ? 1 : 0;
 }
 
 unsigned result_sending_side(enum bench_test t)
@@ -137,6 +137,14 @@ static json_t *demand_json(const struct bench_result *r, bool known, double amou
     return o;
 }
 
+/* What is sent in a call. */
+static uint64_t message_bytes(const struct bench_params *p)
+{
+    if (p->test != TCP_SENDFILE)
+        return p->message;
+    return p->file_call > 0 ? p->file_call : p->file_bytes;
+}
+
 static void echo_options(json_t *o, const struct bench_result *r)
 {
     const struct bench_params *p = &r->p;
@@ -148,13 +156,20 @@ static void echo_options(json_t *o, const struct bench_result *r)
     json_object_set_new(o, "interval_s", json_real((double)p->interval_ns / 1e9));
     json_object_set_new(o, "omit_s", json_real((double)p->omit_ns / 1e9));
     json_object_set_new(o, "streams", json_integer(p->streams));
-    json_object_set_new(o, "message_bytes", stream ? json_integer(p->message) : json_null());
+    json_object_set_new(o, "message_bytes",
+                        stream ? json_integer((json_int_t)message_bytes(p)) : json_null());
+    json_object_set_new(o, "receive_bytes",
+                        stream ? json_integer(p->receive > 0 ? p->receive : p->message)
+                               : json_null());
+    json_object_set_new(o, "file_bytes",
+                        p->file_bytes > 0 ? json_integer((json_int_t)p->file_bytes) : json_null());
     json_object_set_new(o, "request_bytes", !stream ? json_integer(p->request) : json_null());
     json_object_set_new(o, "response_bytes", !stream ? json_integer(p->response) : json_null());
     json_object_set_new(o, "socket_buffer_bytes",
                         p->sockbuf > 0 ? json_integer(p->sockbuf) : json_null());
     json_object_set_new(o, "cc", json_string(p->cc));
     json_object_set_new(o, "nodelay", json_boolean(p->nodelay));
+    json_object_set_new(o, "spin", json_boolean(p->spin));
 }
 
 json_t *result_json(const struct bench_result *r)
@@ -237,8 +252,8 @@ static void print_stream_table(const struct bench_result *r, double s, double by
            "bytes  bytes   bytes    secs.    10^6bits/s  %% S      %% S      us/KB   us/KB\n\n",
            snd == 0 ? "local" : "remote", rcv == 0 ? "local" : "remote",
            snd == 0 ? "local" : "remote", rcv == 0 ? "local" : "remote");
-    printf("%6" PRIu32 " %6" PRIu32 " %6" PRIu32 "   ", r->rcvbuf[rcv], r->sndbuf[snd],
-           r->p.message);
+    printf("%6" PRIu32 " %6" PRIu32 " %6" PRIu64 "   ", r->rcvbuf[rcv], r->sndbuf[snd],
+           message_bytes(&r->p));
     printf(" %7.2f ", s);
     print_cell(s > 0 ? bytes * 8e-6 / s : NAN, "%.2f", 11);
     print_cell(cpu[snd], "%.2f", 7);

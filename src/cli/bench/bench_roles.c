@@ -63,12 +63,42 @@ static bool send_stream(struct worker *w, int fd)
     return true;
 }
 
+/* How a receiver waits: in the call, or by asking over and over. */
+static int receive_flags(const struct engine *e)
+{
+    return e->p.spin && e->net->stack == NULL ? MSG_DONTWAIT : 0;
+}
+
+/* The file over and over, from where the last call stopped. */
+static bool send_file(struct worker *w, int fd)
+{
+    const struct net *n = w->engine->net;
+    const struct bench_params *p = &w->engine->p;
+    off_t at = 0;
+    while (!stopping(w)) {
+        uint64_t left = p->file_bytes - (uint64_t)at;
+        size_t want = p->file_call > 0 ? (size_t)MIN(left, (uint64_t)p->file_call) : (size_t)left;
+        ssize_t r = n->ops->sendfile(fd, p->file_fd, &at, want);
+        if (r == 0)
+            errno = ENODATA; /* it has become shorter */
+        if (r == 0 || (r < 0 && errno != EINTR))
+            return engine_failed(w, "sendfile");
+        add_bytes(w, r > 0 ? (uint64_t)r : 0);
+        if ((uint64_t)at >= p->file_bytes)
+            at = 0;
+    }
+    return true;
+}
+
 static bool receive_stream(struct worker *w, int fd)
 {
     const struct net *n = w->engine->net;
-    size_t size = w->engine->p.message;
+    size_t size = w->engine->p.receive > 0 ? w->engine->p.receive : w->engine->p.message;
+    int flags = receive_flags(w->engine);
     while (!stopping(w)) {
-        ssize_t r = n->ops->recv(fd, w->buf, size, 0);
+        ssize_t r = n->ops->recv(fd, w->buf, size, flags);
+        if (r < 0 && flags != 0 && errno == EAGAIN)
+            continue;
         if (r == 0)
             errno = 0;
         if (r == 0 || (r < 0 && errno != EINTR))
@@ -80,12 +110,14 @@ static bool receive_stream(struct worker *w, int fd)
 }
 
 /* 1: all of it; 0: the end came before the first byte; -1: error. */
-static int receive_all(const struct net *n, int fd, char *buf, size_t len)
+static int receive_all(struct worker *w, int fd, size_t len)
 {
+    const struct net *n = w->engine->net;
     size_t got = 0;
+    int flags = receive_flags(w->engine);
     while (got < len) {
-        ssize_t r = n->ops->recv(fd, buf + got, len - got, 0);
-        if (r < 0 && errno == EINTR)
+        ssize_t r = n->ops->recv(fd, w->buf + got, len - got, flags);
+        if (r < 0 && (errno == EINTR || (flags != 0 && errno == EAGAIN && !stopping(w))))
             continue;
         if (r <= 0) {
             if (r == 0)
@@ -105,7 +137,7 @@ static bool converse(struct worker *w, int fd)
     while (!stopping(w)) {
         if (net_send_all(n, fd, w->buf, p->request) != 0)
             return engine_failed(w, "send");
-        if (receive_all(n, fd, w->buf, p->response) != 1)
+        if (receive_all(w, fd, p->response) != 1)
             return engine_failed(w, "receive");
         uint64_t after = clock_now_ns();
         if (atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_MEASURE)
@@ -122,7 +154,7 @@ static bool respond(struct worker *w, int fd)
     const struct bench_params *p = &w->engine->p;
     const struct net *n = w->engine->net;
     while (!stopping(w)) {
-        if (receive_all(n, fd, w->buf, p->request) != 1)
+        if (receive_all(w, fd, p->request) != 1)
             return engine_failed(w, "receive");
         if (net_send_all(n, fd, w->buf, p->response) != 0)
             return engine_failed(w, "send");
@@ -150,8 +182,8 @@ static bool connect_and_converse(struct worker *w)
             return true;
         }
         bool sent = net_send_all(n, fd, w->buf, p->request) == 0;
-        bool good = sent && receive_all(n, fd, w->buf, p->response) == 1 &&
-                    n->ops->recv(fd, w->buf, 1, 0) == 0;
+        bool good =
+            sent && receive_all(w, fd, p->response) == 1 && n->ops->recv(fd, w->buf, 1, 0) == 0;
         if (!good)
             engine_failed(w, sent ? "receive" : "send");
         worker_hold(w, -1);
@@ -176,7 +208,7 @@ static bool accept_and_respond(struct worker *w)
             return false;
         if (first)
             worker_publish(w, fd);
-        bool good = worker_hold(w, fd) && receive_all(n, fd, w->buf, p->request) == 1 &&
+        bool good = worker_hold(w, fd) && receive_all(w, fd, p->request) == 1 &&
                     net_send_all(n, fd, w->buf, p->response) == 0;
         worker_hold(w, -1);
         first = false;
@@ -199,5 +231,7 @@ bool worker_role(struct worker *w)
     worker_publish(w, fd);
     if (t == TCP_RR)
         return e->active ? converse(w, fd) : respond(w, fd);
+    if (t == TCP_SENDFILE)
+        return e->active ? send_file(w, fd) : receive_stream(w, fd);
     return e->active == (t == TCP_STREAM) ? send_stream(w, fd) : receive_stream(w, fd);
 }

@@ -22,6 +22,8 @@ struct net_ops {
     int (*connect)(int fd, const struct sockaddr *sa, socklen_t len);
     ssize_t (*send)(int fd, const void *buf, size_t len, int flags);
     ssize_t (*recv)(int fd, void *buf, size_t len, int flags);
+    /* Linux's sendfile: from a file of the kernel's, *off moves. */
+    ssize_t (*sendfile)(int fd, int file_fd, off_t *off, size_t len);
     int (*shutdown)(int fd, int how);
     int (*close)(int fd);
     int (*poll)(struct pollfd *fds, nfds_t n, int timeout_ms);
@@ -75,6 +77,8 @@ int net_listener(const struct net *n, const struct sockaddr_storage *sa, int bac
 int net_send_all(const struct net *n, int fd, const void *buf, size_t len);
 /* CPU time of the stack's own threads so far, ns; 0 on the kernel. */
 uint64_t net_stack_cpu_ns(const struct net *n);
+/* Bind the stack's own thread to a core. 0 or an error number; 0 on the kernel. */
+int net_stack_pin(const struct net *n, int cpu);
 
 /* What TCP_INFO tells about a connection (net_info.c). */
 struct net_tcp_info {

@@ -2,6 +2,7 @@
  * Sockets of the kernel. */
 #include "cli/net/net.h"
 
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 static int k_socket(struct weir_stack *s, int domain, int type)
@@ -49,6 +50,7 @@ const struct net_ops net_kernel_ops = {
     .connect = k_connect,
     .send = k_send,
     .recv = recv,
+    .sendfile = sendfile,
     .shutdown = shutdown,
     .close = close,
     .poll = poll,

@@ -5,6 +5,7 @@
 #include "runtime/runtime.h"
 #include "weir/socket.h"
 
+#include <sched.h>
 #include <time.h>
 
 static int w_socket(struct weir_stack *s, int domain, int type)
@@ -26,6 +27,7 @@ const struct net_ops net_weir_ops = {
     .connect = weir_connect,
     .send = weir_send,
     .recv = weir_recv,
+    .sendfile = weir_sendfile_linux,
     .shutdown = weir_shutdown,
     .close = weir_close,
     .poll = weir_poll,
@@ -45,4 +47,14 @@ uint64_t net_stack_cpu_ns(const struct net *n)
         clock_gettime(clock, &ts) != 0)
         return 0;
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+int net_stack_pin(const struct net *n, int cpu)
+{
+    cpu_set_t set;
+    if (n->stack == NULL)
+        return 0;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return pthread_setaffinity_np(runtime_of(n->stack)->thread, sizeof(set), &set);
 }

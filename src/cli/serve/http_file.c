@@ -170,7 +170,8 @@ static void respond_file(struct http_response *o, const struct http_request *r, 
     uint64_t size = (uint64_t)st->st_size, from = 0, len = size;
     int part = 0;
     http_date(st->st_mtime, modified);
-    bool ranged = r->range[0] != '\0' && !r->range_long &&
+    /* Ranges are for GET alone (RFC 9110 14.2). */
+    bool ranged = !r->head && r->range[0] != '\0' && !r->range_long &&
                   (r->if_range[0] == '\0' || strcmp(r->if_range, modified) == 0);
     if (ranged)
         part = http_parse_range(r->range, size, &from, &len);

@@ -134,7 +134,7 @@ static bool number(const char **p, uint64_t *out)
 int http_parse_range(const char *text, uint64_t size, uint64_t *from, uint64_t *len)
 {
     uint64_t first = 0, last = 0;
-    if (strncmp(text, "bytes=", 6) != 0)
+    if (strncasecmp(text, "bytes=", 6) != 0) /* RFC 9110 14.1: whatever the case */
         return 0;
     const char *p = text + 6;
     bool have_first = number(&p, &first);

@@ -2,9 +2,10 @@
  * `weir serve`: the files of a directory over HTTP/1.1, one thread, one epoll set.
  *
  * A connection is either reading a request or sending an answer, never both, so pipelined requests
- * wait in its small input buffer (or in the stack). File data are read into one buffer that all
- * connections share, and what the stack does not take is read again later: the memory of a
- * connection does not depend on the size of what it fetches. */
+ * wait in its small input buffer (or in the stack). Files go out by sendfile; a small one is read
+ * into a buffer that all connections share and leaves with its head, and what the stack does not
+ * take is read again later: the memory of a connection does not depend on the size of what it
+ * fetches. */
 #include "http.h"
 #include "cli/net/net.h"
 
@@ -17,7 +18,7 @@
 
 #define INPUT_MAX 4096
 #define SHARED_BUF (512u * 1024)
-#define CHUNK_MIN 16384u
+#define SMALL_FILE 65536u /* up to which it is read, to leave with its head */
 #define EVENTS 256
 #define CONNECTIONS 8192
 #define REQUEST_NS (10 * NS_PER_S) /* from its first byte to the end of its header */
@@ -53,7 +54,6 @@ struct conn {
     struct http_request *request; /* while there is one */
     struct http_response response;
     size_t head_sent, body_sent;
-    uint32_t chunk; /* file bytes offered at a time */
     uint32_t lingered;
     size_t in_len;
     char in[INPUT_MAX];
@@ -128,7 +128,6 @@ static void accept_some(struct server *s)
         c->armed = ev.events;
         c->since_ns = s->now_ns;
         c->response.fd = -1;
-        c->chunk = SHARED_BUF / 2;
         (void)net_set_nodelay(&s->net, fd);
         TAILQ_INSERT_TAIL(&s->conns, c, link);
         s->count++;
@@ -140,25 +139,31 @@ static void accept_some(struct server *s)
 
 enum sent { SENT_ALL, SENT_SOME, SENT_FAILED };
 
-/* Offer bytes. SENT_SOME: the socket is full. */
-static enum sent offer(struct server *s, struct conn *c, const char *data, size_t len,
-                       size_t *taken)
+/* What a call that sends returned. SENT_SOME: the socket is full, or the stack has no buffers. */
+static enum sent note_sent(struct server *s, struct conn *c, ssize_t n, size_t len)
 {
-    ssize_t n;
-    do {
-        n = s->net.ops->send(c->fd, data, len, MSG_DONTWAIT);
-    } while (n < 0 && errno == EINTR);
-    *taken = n > 0 ? (size_t)n : 0;
     if (n < 0 && (errno == ENOBUFS || errno == ENOMEM))
         s->starving = c->starved = true;
     else if (n < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK ? SENT_SOME : SENT_FAILED;
     if (n > 0)
         c->since_ns = s->now_ns;
-    return (size_t)n == len ? SENT_ALL : SENT_SOME;
+    return n >= 0 && (size_t)n == len ? SENT_ALL : SENT_SOME;
 }
 
-/* Head and, where there is one, the body in memory or the first of the file, in one go. */
+/* Offer bytes. */
+static enum sent offer(struct server *s, struct conn *c, const char *data, size_t len, int flags,
+                       size_t *taken)
+{
+    ssize_t n;
+    do {
+        n = s->net.ops->send(c->fd, data, len, MSG_DONTWAIT | flags);
+    } while (n < 0 && errno == EINTR);
+    *taken = n > 0 ? (size_t)n : 0;
+    return note_sent(s, c, n, len);
+}
+
+/* Head and, where there is one, the body in memory or a small file, in one go. */
 static enum sent send_head(struct server *s, struct conn *c)
 {
     struct http_response *o = &c->response;
@@ -167,11 +172,12 @@ static enum sent send_head(struct server *s, struct conn *c)
     memcpy(s->buf, o->head + c->head_sent, head);
     if (body > 0) {
         memcpy(s->buf + head, o->body + c->body_sent, body);
-    } else if (o->fd >= 0) {
-        ssize_t r = pread(o->fd, s->buf + head, MIN(o->left, (uint64_t)c->chunk), (off_t)o->off);
+    } else if (o->fd >= 0 && o->left <= SMALL_FILE) {
+        ssize_t r = pread(o->fd, s->buf + head, (size_t)o->left, (off_t)o->off);
         body = r > 0 ? (size_t)r : 0; /* a failure is met again below */
     }
-    enum sent r = offer(s, c, s->buf, head + body, &taken);
+    bool more = o->fd >= 0 && body < o->left;
+    enum sent r = offer(s, c, s->buf, head + body, more ? MSG_MORE : 0, &taken);
     size_t of_head = MIN(taken, head), rest = taken - of_head;
     c->head_sent += of_head;
     if (o->fd >= 0) {
@@ -188,7 +194,7 @@ static enum sent send_body(struct server *s, struct conn *c)
     struct http_response *o = &c->response;
     size_t taken;
     while (c->body_sent < o->body_len) {
-        enum sent r = offer(s, c, o->body + c->body_sent, o->body_len - c->body_sent, &taken);
+        enum sent r = offer(s, c, o->body + c->body_sent, o->body_len - c->body_sent, 0, &taken);
         c->body_sent += taken;
         if (r != SENT_ALL)
             return r;
@@ -202,23 +208,18 @@ static enum sent send_file(struct server *s, struct conn *c)
 {
     struct http_response *o = &c->response;
     for (uint64_t turn = 0; o->left > 0 && turn < TURN_BYTES;) {
-        size_t taken;
-        ssize_t r = pread(o->fd, s->buf, MIN(o->left, (uint64_t)c->chunk), (off_t)o->off);
+        size_t want = (size_t)MIN(o->left, TURN_BYTES - turn);
+        off_t off = (off_t)o->off;
+        ssize_t r = s->net.ops->sendfile(c->fd, o->fd, &off, want);
         if (r < 0 && errno == EINTR)
             continue;
-        if (r <= 0)
+        if (r == 0)
             return SENT_FAILED;
-        enum sent e = offer(s, c, s->buf, (size_t)r, &taken);
-        o->off += taken;
-        o->left -= taken;
-        turn += taken;
-        if (e == SENT_ALL && c->chunk < SHARED_BUF / 2) {
-            c->chunk *= 2;
-        } else if (e == SENT_SOME) { /* do not read far more than is taken */
-            while (c->chunk > CHUNK_MIN && c->chunk / 2 > taken)
-                c->chunk /= 2;
-        }
-        if (e != SENT_ALL)
+        o->off += r > 0 ? (uint64_t)r : 0;
+        o->left -= r > 0 ? (uint64_t)r : 0;
+        turn += r > 0 ? (uint64_t)r : 0;
+        enum sent e = note_sent(s, c, r, want);
+        if (e == SENT_FAILED || (e == SENT_SOME && r <= 0))
             return e;
     }
     return o->left > 0 ? SENT_SOME : SENT_ALL;

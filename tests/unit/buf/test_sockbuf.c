@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Goal: a socket buffer holds the bytes (or records) that a plain array would, its two sums are
  * exact after each operation, its cursor never misleads, small segments do not pin big clusters.
- * Bound: 30,000 random operations, and 19,600 hand-overs between two threads. */
+ * Bound: 30,000 random operations, and some 100,000 hand-overs between two threads. */
 #include "buf_unit.h"
 
 #include "buf/sockbuf.h"
@@ -16,36 +16,53 @@ static struct sockbuf sb;
 static uint8_t model[MODEL_MAX];
 static uint32_t model_len;
 
-static void check_sums(void)
+/* lent: memory that is charged though it has left. */
+static void check_sums_but(uint32_t lent)
 {
-    uint32_t cc = 0, mem = 0;
+    uint32_t cc = 0, mem = 0, off;
     const struct mbuf *last = NULL;
-    for (const struct mbuf *rec = sb.sb_mb; rec != NULL; rec = rec->m_nextpkt) {
+    for (const struct mbuf *rec = sockbuf_head(&sb, &off); rec != NULL; rec = rec->m_nextpkt) {
         mem += mbuf_chain_mem(rec);
         cc += mbuf_chain_len(rec->m_flags & M_ADDR ? rec->m_next : rec);
         for (last = rec; last->m_next != NULL;)
             last = last->m_next;
     }
-    assert_int_equal(sockbuf_used(&sb), cc);
-    assert_int_equal(LOAD_RELAXED(&sb.sb_mem), mem);
+    assert_int_equal(sockbuf_used(&sb), cc - off);
+    assert_int_equal(sockbuf_mem(&sb), mem + lent);
     assert_ptr_equal(sb.sb_tail, last);
+}
+
+static void check_sums(void)
+{
+    check_sums_but(0);
+}
+
+static void check_stream_but(uint32_t lent)
+{
+    check_sums_but(lent);
+    assert_int_equal(sockbuf_used(&sb), model_len);
+    bool cursor_seen = sb.sb_cursor == NULL;
+    uint32_t off, at = LOAD_RELAXED(&sb.sb_out), k = 0;
+    const struct mbuf *first = sockbuf_head(&sb, &off);
+    at -= off;
+    for (const struct mbuf *m = first; m != NULL; at += m->m_len, m = m->m_next) {
+        uint32_t skip = m == first ? off : 0;
+        assert_true(m->m_len > skip);
+        assert_true(k + m->m_len - skip <= model_len);
+        assert_memory_equal(m->m_data + skip, model + k, m->m_len - skip);
+        k += m->m_len - skip;
+        if (m == sb.sb_cursor) {
+            assert_int_equal(at, sb.sb_cursor_at);
+            cursor_seen = true;
+        }
+    }
+    assert_int_equal(k, model_len);
+    assert_true(cursor_seen);
 }
 
 static void check_stream(void)
 {
-    check_sums();
-    assert_int_equal(sockbuf_used(&sb), model_len);
-    expect_bytes(sb.sb_mb, model, model_len);
-    bool cursor_seen = sb.sb_cursor == NULL;
-    uint32_t at = 0;
-    for (const struct mbuf *m = sb.sb_mb; m != NULL; at += m->m_len, m = m->m_next) {
-        assert_true(m->m_len > 0);
-        if (m == sb.sb_cursor) {
-            assert_int_equal(at, sb.sb_cursor_off);
-            cursor_seen = true;
-        }
-    }
-    assert_true(cursor_seen);
+    check_stream_but(0);
 }
 
 static void random_append(struct rng *r)
@@ -61,6 +78,50 @@ static void random_append(struct rng *r)
     sockbuf_append_stream(&sb, &m);
     assert_null(m);
     model_len += len;
+}
+
+/* What was lent is the front of the stream, in few enough pieces, and is charged until it is given
+ * back. */
+struct loan {
+    struct sockbuf_lent *from;
+    struct mbuf *m;
+};
+
+static void loan_end(struct loan *l)
+{
+    while (l->m != NULL) {
+        struct mbuf *next = l->m->m_next;
+        l->m->m_next = NULL;
+        sockbuf_give_back(l->from, l->m);
+        l->m = next;
+    }
+}
+
+static void loan_take(struct rng *r, struct loan *l, uint32_t *next)
+{
+    int pieces = 1 + (int)rng_below(r, 5), count = 0;
+    loan_end(l);
+    if (model_len == 0)
+        return;
+    uint32_t n = 1 + rng_below(r, model_len), got = 0;
+    if (rng_below(r, 8) == 0)
+        STORE_RELAXED(&acct->fail_after, 1); /* of no matter where nothing must be shared */
+    int error = sockbuf_lend(&sb, acct, n, pieces, &l->m, &l->from);
+    STORE_RELAXED(&acct->fail_after, 0);
+    if (error != 0) {
+        assert_int_equal(error, -ENOBUFS);
+        assert_null(l->m);
+        return;
+    }
+    for (const struct mbuf *m = l->m; m != NULL; m = m->m_next, count++) {
+        assert_true(m->m_len > 0);
+        assert_memory_equal(m->m_data, model + got, m->m_len);
+        got += m->m_len;
+    }
+    assert_true(got > 0 && got <= n && count <= pieces);
+    model_len -= got;
+    *next -= MIN(*next, got);
+    memmove(model, model + got, model_len);
 }
 
 /* References to the stream, taken at some time, with the bytes they showed then. */
@@ -94,6 +155,7 @@ static void test_stream_against_model(void **state)
 {
     static struct witness seen[32];
     static uint8_t out[MODEL_MAX];
+    struct loan loan = {0};
     struct rng r;
     unit_seed(&r, __func__);
     sockbuf_init(&sb, &test_lock_class, 1 << 20);
@@ -102,7 +164,10 @@ static void test_stream_against_model(void **state)
     for (int step = 0; step < 20000; step++) {
         struct witness *w = &seen[rng_below(&r, NELEM(seen))];
         uint32_t n;
-        switch (rng_below(&r, 8)) {
+        switch (rng_below(&r, 9)) {
+        case 8:
+            loan_take(&r, &loan, &next);
+            break;
         case 0:
         case 1:
             random_append(&r);
@@ -134,8 +199,9 @@ static void test_stream_against_model(void **state)
             break;
         }
         if (step % 4 == 0)
-            check_stream();
+            check_stream_but(mbuf_chain_mem(loan.m));
     }
+    loan_end(&loan);
     sockbuf_flush(&sb);
     model_len = 0;
     check_stream();
@@ -163,7 +229,7 @@ static void test_small_segments_are_copied(void **state)
         for (int k = 0; k < 10000; k++)
             append_bytes(storages[i], 1);
         assert_int_equal(sockbuf_used(&sb), 10000);
-        assert_true(LOAD_RELAXED(&sb.sb_mem) < 3 * 10000);
+        assert_true(sockbuf_mem(&sb) < 3 * 10000);
         mbuf_account_settle(acct);
         assert_true(LOAD_RELAXED(&acct->bytes) < 4 * 10000 + 65536);
         sockbuf_fini(&sb);
@@ -208,9 +274,8 @@ static void test_cursor_is_kept(void **state)
         mbuf_free_chain(&m);
         if (i % 2 == 1)
             sockbuf_drop(&sb, 2000);
-        uint32_t at = sb.sb_cursor_off;
         assert_true(sb.sb_cursor != NULL);
-        assert_int_equal(at % 2000, 0);
+        assert_int_equal(sb.sb_cursor_at % 2000, 0);
     }
     check_sums();
     sockbuf_fini(&sb);
@@ -291,57 +356,201 @@ static void test_empty_records_are_bounded(void **state)
     sockbuf_fini(&sb);
 }
 
+/* What is lent may come home when the buffer is gone. */
+static void test_loan_outlives_buffer(void **state)
+{
+    struct sockbuf_lent *from;
+    struct mbuf *m;
+    sockbuf_init(&sb, &test_lock_class, 10000);
+    append_bytes(2000, 2000);
+    append_bytes(2000, 2000);
+    assert_int_equal(sockbuf_lend(&sb, acct, 3000, 8, &m, &from), 0);
+    assert_int_equal(mbuf_chain_len(m), 3000);
+    assert_int_equal(sockbuf_used(&sb), 1000);
+    assert_int_equal(sockbuf_space(&sb), 9000);
+    sockbuf_fini(&sb);
+    while (m != NULL) {
+        struct mbuf *next = m->m_next;
+        sockbuf_give_back(from, m);
+        m = next;
+    }
+}
+
+/* As much as the memory budget allows can be held; then there is no space. */
+static void test_loans_shut_the_window(void **state)
+{
+    struct mbuf *held[64] = {NULL};
+    struct sockbuf_lent *from = NULL;
+    size_t n = 0;
+    sockbuf_init(&sb, &test_lock_class, 10000);
+    while (sockbuf_space(&sb) >= 2000) {
+        append_bytes(2000, 2000);
+        assert_true(n < NELEM(held));
+        assert_int_equal(sockbuf_lend(&sb, acct, 2000, 1, &held[n++], &from), 0);
+    }
+    assert_in_range(n, 80000 / (CLUSTER_SIZE + MBUF_SIZE) - 1, 80000 / 2000);
+    while (n > 0)
+        sockbuf_give_back(from, held[--n]);
+    assert_int_equal(sockbuf_space(&sb), 10000);
+    check_sums();
+    sockbuf_fini(&sb);
+}
+
 /* --- one producer, one consumer --- */
 
-#define HAND_OVERS (28 * 700)
 #define STREAM_BYTE(i) ((uint8_t)((i)*31 + ((i) >> 8)))
+
+/* Who appends what: sizes in turn 1 .. max, some in clusters that are too big for them. */
+struct feed {
+    uint32_t appends, max;
+    int chain; /* mbufs an append */
+};
+static _Atomic int64_t mode;
+
+static uint32_t feed_total(const struct feed *f)
+{
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < f->appends; i++)
+        total += 1 + i % f->max;
+    return total;
+}
+
+static struct mbuf *feed_mbuf(uint32_t at, uint32_t n, bool big)
+{
+    struct mbuf *m = mbuf_get_size(acct, big ? CLUSTER_SIZE : n);
+    for (uint32_t k = 0; k < n; k++)
+        m->m_data[k] = STREAM_BYTE(at + k);
+    m->m_len = n;
+    return m;
+}
 
 static void *produce(void *arg)
 {
+    const struct feed *f = arg;
     uint32_t at = 0;
-    for (uint32_t i = 0; i < HAND_OVERS; i++) {
-        uint32_t n = 1 + i % 700;
-        while (sockbuf_space(&sb) < n)
+    for (uint32_t i = 0; i < f->appends;) {
+        struct mbuf *head = NULL, **tail = &head;
+        uint32_t sum = 0;
+        for (int k = 0; k < f->chain && i < f->appends; k++, i++) {
+            uint32_t n = 1 + i % f->max;
+            *tail = feed_mbuf(at, n, i % 3 == 0);
+            tail = &(*tail)->m_next;
+            at += n;
+            sum += n;
+        }
+        while (sockbuf_space(&sb) < sum)
             sched_yield();
-        struct mbuf *m = mbuf_get_size(acct, n);
-        for (uint32_t k = 0; k < n; k++)
-            m->m_data[k] = STREAM_BYTE(at + k);
-        m->m_len = n;
-        sockbuf_append_stream(&sb, &m);
-        at += n;
+        sockbuf_append_stream(&sb, &head);
     }
     mbuf_thread_exit();
-    return (void *)(uintptr_t)at;
+    return NULL;
 }
 
-static void test_two_threads(void **state)
+static void expect_feed(const uint8_t *p, uint32_t len, uint32_t at)
 {
+    for (uint32_t k = 0; k < len; k++)
+        if (p[k] != STREAM_BYTE(at + k))
+            fail_msg("byte %u differs", at + k);
+}
+
+/* The ways to take n bytes. */
+static uint32_t take_by_reference(uint32_t n, uint32_t at)
+{
+    struct mbuf *m = sockbuf_ref(&sb, acct, 0, n);
+    for (const struct mbuf *p = m; p != NULL; at += p->m_len, p = p->m_next)
+        expect_feed(p->m_data, p->m_len, at);
+    mbuf_free_chain(&m);
+    sockbuf_drop(&sb, n);
+    return n;
+}
+
+static uint32_t take_by_walk(uint32_t n, uint32_t at)
+{
+    uint32_t off, left = n;
+    const struct mbuf *m = sockbuf_head(&sb, &off);
+    while (left > 0) {
+        uint32_t len = sockbuf_len(m) - off, k = MIN(len, left);
+        expect_feed(m->m_data + off, k, at);
+        at += k;
+        left -= k;
+        if (left > 0)
+            m = sockbuf_next(m);
+        off = 0;
+    }
+    sockbuf_drop(&sb, n);
+    return n;
+}
+
+static uint32_t take_by_loan(uint32_t n, uint32_t at) TS_NO_ANALYSIS
+{
+    struct sockbuf_lent *from;
+    struct mbuf *m;
+    bool locked = sockbuf_is_locked(&sb);
+    if (locked)
+        lock_acquire(&sb.sb_lock);
+    int error = sockbuf_lend(&sb, acct, n, 4, &m, &from);
+    if (locked)
+        lock_release(&sb.sb_lock);
+    assert_int_equal(error, 0);
+    n = 0;
+    for (struct mbuf *next; m != NULL; m = next) {
+        next = m->m_next;
+        expect_feed(m->m_data, m->m_len, at + n);
+        n += m->m_len;
+        sockbuf_give_back(from, m);
+    }
+    return n;
+}
+
+static void run_feed(struct feed f, uint32_t hiwat, bool modes)
+{
+    static uint32_t (*const way[])(uint32_t, uint32_t) = {take_by_reference, take_by_walk,
+                                                          take_by_loan, take_by_walk};
     pthread_t t;
-    void *sent;
-    uint32_t got = 0, rounds = 0;
-    sockbuf_init(&sb, &test_lock_class, 30000);
-    assert_int_equal(pthread_create(&t, NULL, produce, NULL), 0);
-    for (uint32_t total = HAND_OVERS / 700 * (700 * 701 / 2); got < total; rounds++) {
+    uint32_t got = 0, total = feed_total(&f);
+    sockbuf_init(&sb, &test_lock_class, hiwat);
+    atomic_store(&mode, SOCKBUF_LOCKFREE);
+    sockbuf_set_mode(&sb, &mode);
+    assert_int_equal(pthread_create(&t, NULL, produce, &f), 0);
+    for (uint32_t round = 0; got < total;) {
         uint32_t n = sockbuf_used(&sb);
         if (n == 0) {
             sched_yield();
             continue;
         }
-        struct mbuf *m = sockbuf_ref(&sb, acct, 0, n);
-        uint32_t at = got;
-        for (const struct mbuf *p = m; p != NULL; p = p->m_next) {
-            for (uint32_t k = 0; k < p->m_len; k++)
-                assert_int_equal(p->m_data[k], STREAM_BYTE(at + k));
-            at += p->m_len;
-        }
-        mbuf_free_chain(&m);
-        sockbuf_drop(&sb, n);
-        got += n;
+        if (round % 7 == 0) /* not always all of it */
+            n = 1 + round % n;
+        if (modes && round % 64 == 0)
+            atomic_store(&mode, (int64_t)(round / 64 % 3));
+        got += way[round++ % NELEM(way)](n, got);
     }
-    pthread_join(t, &sent);
-    sockbuf_flush(&sb);
+    pthread_join(t, NULL);
+    assert_int_equal(sockbuf_used(&sb), 0);
+    assert_int_equal(sockbuf_unlink(&sb, 0) != NULL, 0);
     check_sums();
+    assert_null(sb.sb_tail); /* an empty buffer holds no memory */
     sockbuf_fini(&sb);
+}
+
+static void test_two_threads(void **state)
+{
+    run_feed((struct feed){.appends = 20000, .max = 700, .chain = 1}, 30000, false);
+}
+
+/* So small that most go into the last mbuf, while it is being drained. */
+static void test_two_threads_tiny(void **state)
+{
+    run_feed((struct feed){.appends = 60000, .max = 5, .chain = 1}, 4000, false);
+}
+
+static void test_two_threads_chains(void **state)
+{
+    run_feed((struct feed){.appends = 20000, .max = 1448, .chain = 16}, 65536, false);
+}
+
+static void test_two_threads_modes(void **state)
+{
+    run_feed((struct feed){.appends = 30000, .max = 900, .chain = 3}, 30000, true);
 }
 
 int main(void)
@@ -354,7 +563,12 @@ int main(void)
         BUF_TEST(test_space),
         BUF_TEST(test_records),
         BUF_TEST(test_empty_records_are_bounded),
+        BUF_TEST(test_loan_outlives_buffer),
+        BUF_TEST(test_loans_shut_the_window),
         BUF_TEST(test_two_threads),
+        BUF_TEST(test_two_threads_tiny),
+        BUF_TEST(test_two_threads_chains),
+        BUF_TEST(test_two_threads_modes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

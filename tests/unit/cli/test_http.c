@@ -95,7 +95,7 @@ static void test_ranges(void **state)
         {"bytes=3-2", 10, 0, 0, 0},  {"bytes=1-2,4-5", 10, 0, 0, 0},
         {"bytes=", 10, 0, 0, 0},     {"bytes=-", 10, 0, 0, 0},
         {"lines=1-2", 10, 0, 0, 0},  {"bytes=99999999999999999999-", 10, 0, 0, 0},
-        {"bytes=1", 10, 0, 0, 0},
+        {"bytes=1", 10, 0, 0, 0},    {"Bytes=1-1", 10, 1, 1, 1},
     };
     for (size_t i = 0; i < NELEM(rows); i++) {
         uint64_t from = 0, len = 0;
@@ -151,6 +151,7 @@ static void test_requests(void **state)
     } rows[] = {
         {"GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n", 200},
         {"HEAD /a.txt HTTP/1.1\r\nHost: h\r\n\r\n", 200},
+        {"HEAD /a.txt HTTP/1.1\r\nHost: h\r\nRange: bytes=0-0\r\n\r\n", 200},
         {"GET /a.txt HTTP/1.0\r\n\r\n", 200},
         {"GET /a%26b.html HTTP/1.0\r\n\r\n", 200},
         {"GET /a.txt HTTP/1.1\r\n\r\n", 400},

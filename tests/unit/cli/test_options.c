@@ -6,6 +6,7 @@
 #include "cli/bench/bench_options.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static void test_numbers(void **state)
 {
@@ -114,6 +115,19 @@ static void test_bad_bench_lines(void **state)
         "TCP_RR --link tap:t0",
         "TCP_RR -H h --link mem",
         "TCP_RR -l 1000 -i 0.001",
+        "TCP_RR -T",
+        "TCP_RR -T ,",
+        "TCP_RR -T x",
+        "TCP_RR -T 0,1,2",
+        "TCP_RR -T 5000",
+        "TCP_RR --stack-cpu -1",
+        "TCP_RR --stack kernel --stack-cpu 0",
+        "TCP_RR --stack kernel --locks",
+        "TCP_RR --stack kernel -H h --limit",
+        "PIPE --stack kernel -H h",
+        "PIPE -l 0",
+        "TCP_STREAM -F /etc/passwd",
+        "TCP_SENDFILE -F",
     };
     struct bench_options o;
     for (size_t i = 0; i < NELEM(bad); i++)
@@ -147,6 +161,28 @@ static void test_good_bench_line(void **state)
     assert_int_equal(o.params.message, 131072);
     assert_false(o.params.cc_asked);
     assert_string_equal(o.params.cc, "cubic");
+    assert_int_equal(parse("TCP_SENDFILE -F /some/file", &o), -1);
+    assert_string_equal(o.file, "/some/file");
+    assert_int_equal(o.params.message, 131072); /* what the far end asks for at a time */
+    assert_int_equal(o.params.file_call, 0);    /* the whole file */
+    assert_int_equal(parse("TCP_SENDFILE -m 64K", &o), -1);
+    assert_int_equal(o.params.file_call, 65536);
+}
+
+static void test_the_file_to_send(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"/nonexistent/x", "/", "/dev/null"};
+    struct bench_params p = {.file_fd = -1};
+    char err[128];
+    for (size_t i = 0; i < NELEM(bad); i++) {
+        err[0] = '\0';
+        assert_false(bench_file_open(bad[i], &p, err, sizeof(err)));
+        assert_true(err[0] != '\0' && p.file_fd < 0);
+    }
+    assert_true(bench_file_open("/proc/self/exe", &p, err, sizeof(err)));
+    assert_true(p.file_fd >= 0 && p.file_bytes > 0);
+    close(p.file_fd);
 }
 
 /* case: MEA-007 */
@@ -174,9 +210,13 @@ static void test_parameters_survive_the_wire(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_seconds),
-        cmocka_unit_test(test_settings),        cmocka_unit_test(test_bad_bench_lines),
-        cmocka_unit_test(test_good_bench_line), cmocka_unit_test(test_parameters_survive_the_wire),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_seconds),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_bad_bench_lines),
+        cmocka_unit_test(test_good_bench_line),
+        cmocka_unit_test(test_the_file_to_send),
+        cmocka_unit_test(test_parameters_survive_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,8 +21,8 @@ static char path[64], err[256];
 static int setup(void **state)
 {
     s = bare_stack_create();
-    snprintf(path, sizeof(path), "/tmp/weir-capture-%d.pcap", (int)getpid());
-    return 0;
+    snprintf(path, sizeof(path), "/tmp/weir-capture-XXXXXX");
+    return close(mkstemp(path));
 }
 
 static int teardown(void **state)
@@ -148,16 +148,29 @@ static void a_bad_file_is_an_error(void **state)
 
 static void a_full_disk_ends_the_capture_only(void **state)
 {
+    FILE *said = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    char line[256] = "";
+
     if (access("/dev/full", W_OK) != 0)
         skip();
+    assert_true(said && saved >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
     assert_int_equal(wrap("/dev/full", 0, 0), 0);
     for (uint32_t i = 0; i < 300; i++) {
         struct frame_spec f = {.flags = TH_ACK, .seq = i, .payload = 1000};
         struct mbuf *m = frame_make(s, &f);
         assert_int_equal(end.ops->tx(end.link, &m, 1, START + i * NS_PER_S), 1);
     }
+    link_end_close(&end);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
     assert_int_equal(stub.out_count, 300);
     assert_true(COUNTER_READ(s, link_capture_errors) > 0);
+    rewind(said); /* once, with the reason */
+    assert_non_null(fgets(line, sizeof(line), said));
+    assert_non_null(strstr(line, "/dev/full: No space left on device"));
+    assert_null(fgets(line, sizeof(line), said));
+    fclose(said);
 }
 
 int main(void)

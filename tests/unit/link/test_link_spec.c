@@ -93,6 +93,9 @@ static void bad_shapes(void **state)
     refused("tun:x", "kind of link");
     refused("memory", "kind of link");
     refused("tap", "interface");
+    refused("packet", "interface");
+    refused("packet:", "name");
+    refused("packets:x", "kind of link");
     refused("tap:", "name");
     refused("tap:,mtu=1500", "name");
     refused("mem,", "missing");
@@ -180,7 +183,12 @@ static void bad_values(void **state)
 static void bad_combinations(void **state)
 {
     refused("mem,queues=1", "not an option");
-    refused("tap:t,peer=10.0.0.1/24", "not an option");
+    refused("tap:t,peer=10.0.0.1/24", "not an option of a tap link");
+    refused("packet:p,peer=10.0.0.1/24", "not an option of a packet link");
+    refused("packet:p,queues=2", "not an option of a packet link");
+    taken("packet:p,mac=02:00:00:00:00:01,mtu=1400,delay=1ms");
+    assert_int_equal(spec.kind, LINK_KIND_PACKET);
+    assert_true(spec.has_mac);
     refused("tap:t,gw=10.0.0.1", "gw");
     refused("tap:t,addr=10.0.0.2/24,gw6=fd00::1", "gw6");
     refused("tap:t,addr6=fd00::2/64,mtu=1000", "1280");

@@ -166,10 +166,12 @@ static void *stream_reader(void *arg)
 
 static void *knob_turner(void *arg)
 {
-    static const char *const spin[] = {"0", "30", "200"};
+    static const char *const spin[] = {"0", "30", "200"}, *const way[] = {"0", "1", "2"};
 
     for (uint32_t i = 0; !atomic_load(&stop); i++) {
         set_knob("net.isr.dispatch", i & 1 ? "deferred" : "direct");
+        set_knob("net.isr.bindthreads", i & 16 ? "1" : "0");
+        set_knob("net.inet.tcp.soreceive_stream", way[i / 3 % NELEM(way)]);
         set_knob("kern.idle_spin_us", spin[i / 2 % NELEM(spin)]);
         set_knob("machdep.cpu_idle_hlt", i % 7 == 3 ? "0" : "1");
         usleep(500);

@@ -168,8 +168,14 @@ static void fake_send(struct socket *so)
     if (so->so_type == SOCK_STREAM)
         return;
     struct mbuf *rec;
-    while ((rec = sockbuf_take_record(&so->so_snd)) != NULL)
+    while ((rec = sockbuf_take_record(&so->so_snd)) != NULL) {
+        struct so_ancillary a;
+        if ((rec->m_flags & M_ADDR) && rec->m_len > sizeof a) { /* at the front's end */
+            memcpy(&a, rec->m_data + rec->m_len - sizeof a, sizeof a);
+            so_send_failed(so, a.refuse);
+        }
         mbuf_free_chain(&rec);
+    }
     if (fake.sent_errno)
         so_error_set(so, fake.sent_errno);
 }

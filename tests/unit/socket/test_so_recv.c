@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
- * Goal: what recv delivers, and in which order data, errors and EOF come, is as measured on Linux;
- * no byte is lost or doubled over random reads. Bound: 20,000 random operations, no threads. */
+ * Goal: what recv delivers, and in which order data, errors and EOF come, is as measured on Linux,
+ * whatever net.inet.tcp.soreceive_stream says; no byte is lost or doubled over random reads.
+ * Bound: 20,000 random operations for each of its values, no threads. */
 #include "fake.h"
 
 static char buf[4096];
@@ -397,7 +398,33 @@ static void test_random_stream(void **state)
     weir_close(fd);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, fake_group_setup, fake_group_teardown)
+static int setup_way(int way)
+{
+    fake_setup();
+    STORE_RELAXED(&fake.s->knobs.tcp_soreceive_stream, way);
+    return 0;
+}
+
+static int generic(void **state)
+{
+    return setup_way(SOCKBUF_GENERIC);
+}
+
+static int stream(void **state)
+{
+    return setup_way(SOCKBUF_STREAM);
+}
+
+static int lockfree(void **state)
+{
+    return setup_way(SOCKBUF_LOCKFREE);
+}
+
+#define W(f, way)                                                                                  \
+    {                                                                                              \
+#f " " #way, f, way, fake_group_teardown, NULL                                             \
+    }
+#define T(f) W(f, generic), W(f, stream), W(f, lockfree)
 int main(void)
 {
     const struct CMUnitTest tests[] = {

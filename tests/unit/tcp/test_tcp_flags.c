@@ -134,8 +134,9 @@ static struct outcome synchronized(int state, uint8_t f)
         return (struct outcome){state == TCPS_TIME_WAIT ? state : TCPS_CLOSED, NOTHING};
     if ((f & TH_SYN) && state != TCPS_SYN_RECEIVED)
         return (struct outcome){state, ACK};
-    if (!(f & TH_ACK))
-        return (struct outcome){state, NOTHING};
+    if (!(f & TH_ACK)) /* a FIN is kept until the handshake is over */
+        return (struct outcome){state,
+                                state == TCPS_SYN_RECEIVED && f & TH_FIN ? SYN_ACK : NOTHING};
     if (state == TCPS_TIME_WAIT) /* everything but a plain ACK is acknowledged */
         return (struct outcome){state, f == TH_ACK ? NOTHING : ACK};
     if (state == TCPS_CLOSING || state == TCPS_LAST_ACK)

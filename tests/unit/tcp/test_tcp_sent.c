@@ -69,7 +69,7 @@ static void do_sack(uint32_t a, uint32_t b)
         newly += model.fate[i] != SACKED;
         model.fate[i] = SACKED;
     }
-    assert_int_equal(tcp_sent_sack(&tcb, seq_of(a), seq_of(b)), newly * MSS);
+    assert_int_equal(tcp_sent_sack(&tcb, seq_of(a), seq_of(b), NULL), newly * MSS);
 }
 
 static void do_ack(uint32_t una)
@@ -95,7 +95,7 @@ static void do_timeout(void)
 
 static void do_mark_lost(void)
 {
-    tcp_sent_mark_lost(&tcb, MSS);
+    tcp_sent_mark_lost(&tcb, MSS, 3);
     /* RFC 6675's IsLost, from its definition. */
     for (uint32_t i = model.una; i < model.nxt; i++) {
         uint32_t above = 0, runs = 0;
@@ -195,14 +195,14 @@ static void test_partial_segments_are_ignored(void **state)
 {
     model_open(5000);
     do_send(10);
-    assert_int_equal(tcp_sent_sack(&tcb, 5001, 5099), 0);
-    assert_int_equal(tcp_sent_sack(&tcb, 5150, 5250), 0);
+    assert_int_equal(tcp_sent_sack(&tcb, 5001, 5099, NULL), 0);
+    assert_int_equal(tcp_sent_sack(&tcb, 5150, 5250, NULL), 0);
     assert_int_equal(tcb.t_sent.count, 1);
-    assert_int_equal(tcp_sent_sack(&tcb, 5150, 5450), 200);
+    assert_int_equal(tcp_sent_sack(&tcb, 5150, 5450, NULL), 200);
     /* The last segment may be short. */
     assert_int_equal(tcp_sent_add(&tcb, 6000, 6030, MSS), 0);
     tcb.snd_nxt = tcb.snd_max = 6030;
-    assert_int_equal(tcp_sent_sack(&tcb, 6000, 6030), 30);
+    assert_int_equal(tcp_sent_sack(&tcb, 6000, 6030, NULL), 30);
     unit_close();
 }
 
@@ -216,13 +216,13 @@ static void test_ascending_merges(void **state)
     uint32_t top = tcb.snd_una + 10000000 / 48 * 48;
     for (uint32_t i = 1; i <= 50000; i++) {
         uint32_t end = top - (i - 1) * 48;
-        tcp_sent_sack(&tcb, end - 48, end);
+        tcp_sent_sack(&tcb, end - 48, end, NULL);
         assert_true(tcb.t_sent.count <= 3);
     }
     assert_int_equal(tcb.t_sacked_bytes, 50000u * 48);
     /* Every second segment: the number of runs is limited, and the rest is ignored. */
     for (uint32_t i = 1; i < 50000; i++)
-        tcp_sent_sack(&tcb, tcb.snd_una + i * 96, tcb.snd_una + i * 96 + 48);
+        tcp_sent_sack(&tcb, tcb.snd_una + i * 96, tcb.snd_una + i * 96 + 48, NULL);
     assert_true(tcb.t_sack_runs <= 128);
     assert_true(tcb.t_sent.count <= 2 * 128 + 2);
     unit_close();
@@ -235,7 +235,7 @@ static void test_one_byte_blocks(void **state)
     assert_int_equal(tcp_sent_add(&tcb, 77, 77 + 1048576, 536), 0);
     tcb.snd_nxt = tcb.snd_max = 77 + 1048576;
     for (uint32_t i = 0; i < 300000; i++)
-        tcp_sent_sack(&tcb, 78 + 2 * i, 79 + 2 * i);
+        tcp_sent_sack(&tcb, 78 + 2 * i, 79 + 2 * i, NULL);
     assert_int_equal(tcb.t_sent.count, 1);
     assert_int_equal(tcb.t_sacked_bytes, 0);
     unit_close();
@@ -302,13 +302,13 @@ static void test_three_runs_are_enough(void **state)
     unit_open(1000, SMSS);
     assert_int_equal(tcp_sent_add(&tcb, 1000, 2000, PIECE), 0);
     tcb.snd_nxt = tcb.snd_max = 2000;
-    assert_int_equal(tcp_sent_sack(&tcb, 1100, 1200), PIECE);
-    assert_int_equal(tcp_sent_sack(&tcb, 1300, 1400), PIECE);
-    assert_int_equal(tcp_sent_mark_lost(&tcb, SMSS), 0);
-    assert_int_equal(tcp_sent_sack(&tcb, 1700, 1800), PIECE);
-    assert_int_equal(tcp_sent_mark_lost(&tcb, SMSS), PIECE);
-    assert_int_equal(tcp_sent_sack(&tcb, 1900, 2000), PIECE);
-    assert_int_equal(tcp_sent_mark_lost(&tcb, SMSS), PIECE); /* [1200, 1300) too */
+    assert_int_equal(tcp_sent_sack(&tcb, 1100, 1200, NULL), PIECE);
+    assert_int_equal(tcp_sent_sack(&tcb, 1300, 1400, NULL), PIECE);
+    assert_int_equal(tcp_sent_mark_lost(&tcb, SMSS, 3), 0);
+    assert_int_equal(tcp_sent_sack(&tcb, 1700, 1800, NULL), PIECE);
+    assert_int_equal(tcp_sent_mark_lost(&tcb, SMSS, 3), PIECE);
+    assert_int_equal(tcp_sent_sack(&tcb, 1900, 2000, NULL), PIECE);
+    assert_int_equal(tcp_sent_mark_lost(&tcb, SMSS, 3), PIECE); /* [1200, 1300) too */
     assert_int_equal(tcb.t_lost_bytes, 2 * PIECE);
     unit_close();
 }

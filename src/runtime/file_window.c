@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: BSD-2-Clause
+ * Windows on files.
+ *
+ * How it works. A window is 2 MB of a file, mapped shared and read-only at a slot of one reserved
+ * part of the address space, populated by the thread that asked for it. mbufs refer to it; the
+ * cache keeps it for the next who sends the same part: the least recently used that nobody refers
+ * to gives up its slot. All is bounded by kern.ipc.sendfile.windows; when every window is in use
+ * the caller reads and copies. A window is found by device, inode and position, and not used again
+ * if the file's size or times have changed; a change that these do not show (a store through a
+ * mapping) shows in the pages themselves.
+ *
+ * Pages can vanish while mbufs refer to them: somebody cuts the file, or the disk fails. Whoever
+ * reads gets SIGBUS then. The handler marks the window broken, puts zeros in place of the rest of
+ * it, and returns, so no reader dies, be it a copy to an application, a link, or a checksum. Who
+ * copies asks afterwards (mbuf_intact) and throws the copy away. The page in which the file now
+ * ends raises nothing: the kernel fills its end with zeros. So mbuf_intact looks at the last byte
+ * that was read of every page, and where one is zero asks for the size of the file.
+ *
+ * The cache asks through descriptors of its own, opened with O_PATH: closing these does not release
+ * the process's record locks on the file, as closing a duplicate would. */
+#include "file_window.h"
+#include "base/sysctl.h"
+#include "runtime.h"
+
+#include <bsd/sys/queue.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+#define MAX_WINDOWS 4096 /* as kern.ipc.sendfile.windows allows */
+#define BUCKETS 1024
+#define PAGE 4096u
+#define EVICT_LOOKS 64 /* windows looked at for one that nobody uses */
+#define KEEP_NS (60 * NS_PER_S)
+#define EXPIRE_EVERY_NS (30 * NS_PER_S)
+
+struct open_file {
+    LIST_ENTRY(open_file) link;
+    dev_t dev;
+    ino_t ino;
+    int path_fd;      /* O_PATH; -1 where there is no /proc */
+    unsigned windows; /* that refer to it */
+};
+
+/* Under the mutex unless it says (c), constant while referred to, or (a), atomic. */
+struct file_window {
+    struct mbuf_ext ext; /* first; one reference is the cache's while cached is set */
+    LIST_ENTRY(file_window) hash;
+    TAILQ_ENTRY(file_window) lru;
+    struct open_file *file; /* (c) */
+    uint64_t off;           /* (c) of its first byte in the file */
+    off_t size;             /* of the file when it was mapped, and its times */
+    struct timespec mtime, ctime;
+    _Atomic uint32_t populated; /* (a) bytes from the start whose pages are there */
+    uint64_t used_ns;           /* last; 0: its file has no name any more */
+    bool cached;
+};
+LIST_HEAD(window_list, file_window);
+TAILQ_HEAD(window_queue, file_window);
+
+static struct {
+    pthread_mutex_t mutex;
+    struct file_window *window; /* (c) MAX_WINDOWS, one for each slot */
+    uint8_t *arena;             /* (c) their slots */
+    struct window_list bucket[BUCKETS];
+    struct window_queue lru; /* first: used last */
+    struct window_list free;
+    LIST_HEAD(, open_file)
+    files;
+    unsigned cached; /* windows in lru */
+    _Atomic uint64_t hits, maps;
+    _Atomic uint64_t expire_ns; /* when to look for what has not been used; 0: nothing is kept */
+} cache = {.mutex = PTHREAD_MUTEX_INITIALIZER, .lru = TAILQ_HEAD_INITIALIZER(cache.lru)};
+
+/* What the application had for SIGBUS. */
+static struct sigaction others;
+
+/* --- SIGBUS --- */
+
+static bool in_arena(const void *p)
+{
+    return cache.arena && (const uint8_t *)p >= cache.arena &&
+           (const uint8_t *)p < cache.arena + (size_t)MAX_WINDOWS * FILE_WINDOW_SIZE;
+}
+
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+    if (others.sa_flags & SA_SIGINFO) {
+        others.sa_sigaction(sig, info, context);
+    } else if (others.sa_handler == SIG_DFL || others.sa_handler == SIG_IGN) {
+        signal(sig, SIG_DFL); /* raised again by what raised it */
+    } else {
+        others.sa_handler(sig);
+    }
+}
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+    int saved = errno;
+
+    if (!in_arena(info->si_addr)) {
+        pass_on(sig, info, context);
+        return;
+    }
+    size_t at = (size_t)((uint8_t *)info->si_addr - cache.arena);
+    uint8_t *page = cache.arena + at / PAGE * PAGE;
+    struct file_window *w = &cache.window[at / FILE_WINDOW_SIZE];
+    size_t rest = FILE_WINDOW_SIZE - at % FILE_WINDOW_SIZE / PAGE * PAGE;
+    /* Before the zeros are there to be read. */
+    atomic_store(&w->ext.broken, 1);
+    if (mmap(page, rest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        signal(sig, SIG_DFL);
+    errno = saved;
+}
+
+/* Ours must be the one that is asked first; an application may have set its own since. */
+static void install_handler(void)
+{
+    struct sigaction now, ours = {.sa_sigaction = on_sigbus};
+
+    if (sigaction(SIGBUS, NULL, &now) != 0)
+        return;
+    if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_sigbus)
+        return;
+    others = now;
+    ours.sa_mask = now.sa_mask; /* their handler runs as it would run without ours */
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (now.sa_flags & (SA_NODEFER | SA_RESTART));
+    (void)sigaction(SIGBUS, &ours, NULL);
+}
+
+/* --- what mbufs ask --- */
+
+/* Reads the last byte of each page; true: one of them is zero. */
+static bool a_page_ends_in_zero(const uint8_t *data, uint32_t len)
+{
+    uintptr_t last = (uintptr_t)data + len - 1;
+
+    for (uintptr_t p = (uintptr_t)data | (PAGE - 1); p < last; p += PAGE)
+        if (*(const volatile uint8_t *)p == 0)
+            return true;
+    return *(const volatile uint8_t *)last == 0;
+}
+
+static bool window_intact(struct mbuf_ext *e, const uint8_t *data, uint32_t len)
+{
+    struct file_window *w = (struct file_window *)e;
+    struct stat st;
+
+    bool zero = len > 0 && a_page_ends_in_zero(data, len);
+    if (unlikely(atomic_load_explicit(&e->broken, memory_order_acquire)))
+        return false;
+    if (likely(!zero) || w->file->path_fd < 0)
+        return true;
+    uint64_t end = w->off + (uint64_t)(data - e->buf) + len;
+    if (fstat(w->file->path_fd, &st) != 0 || (uint64_t)st.st_size >= end)
+        return true;
+    atomic_store(&e->broken, 1);
+    return false;
+}
+
+/* --- files --- */
+
+static struct open_file *file_hold(int fd, const struct stat *st)
+{
+    struct open_file *f;
+    char path[32];
+
+    LIST_FOREACH (f, &cache.files, link) {
+        if (f->dev == st->st_dev && f->ino == st->st_ino) {
+            f->windows++;
+            return f;
+        }
+    }
+    f = calloc(1, sizeof(*f));
+    if (!f)
+        return NULL;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    *f = (struct open_file){.dev = st->st_dev,
+                            .ino = st->st_ino,
+                            .path_fd = open(path, O_PATH | O_CLOEXEC),
+                            .windows = 1};
+    struct stat same; /* the number may have been given to another file meanwhile */
+    if (f->path_fd >= 0 &&
+        (fstat(f->path_fd, &same) != 0 || same.st_dev != st->st_dev || same.st_ino != st->st_ino)) {
+        close(f->path_fd);
+        f->path_fd = -1;
+    }
+    LIST_INSERT_HEAD(&cache.files, f, link);
+    return f;
+}
+
+static void file_drop(struct open_file *f)
+{
+    if (--f->windows > 0)
+        return;
+    LIST_REMOVE(f, link);
+    if (f->path_fd >= 0)
+        close(f->path_fd);
+    free(f);
+}
+
+/* --- the cache, under its mutex --- */
+
+static struct window_list *bucket_of(dev_t dev, ino_t ino, uint64_t off)
+{
+    uint64_t h =
+        ((uint64_t)dev * 31 + (uint64_t)ino) * 0x9e3779b97f4a7c15u + off / FILE_WINDOW_SIZE;
+
+    return &cache.bucket[(h ^ h >> 32) % BUCKETS];
+}
+
+static uint8_t *slot_of(const struct file_window *w)
+{
+    return cache.arena + (size_t)(w - cache.window) * FILE_WINDOW_SIZE;
+}
+
+static bool init_locked(void)
+{
+    if (cache.arena)
+        return true;
+    size_t size = (size_t)MAX_WINDOWS * FILE_WINDOW_SIZE;
+    struct file_window *w = calloc(MAX_WINDOWS, sizeof(*w));
+    uint8_t *arena =
+        mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!w || arena == MAP_FAILED) {
+        free(w);
+        if (arena != MAP_FAILED)
+            munmap(arena, size);
+        return false;
+    }
+    for (unsigned i = MAX_WINDOWS; i-- > 0;)
+        LIST_INSERT_HEAD(&cache.free, &w[i], hash);
+    cache.window = w;
+    cache.arena = arena;
+    return true;
+}
+
+/* Nobody refers to it any more. */
+static void retire_locked(struct file_window *w)
+{
+    (void)mmap(slot_of(w), FILE_WINDOW_SIZE, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    file_drop(w->file);
+    w->file = NULL;
+    LIST_INSERT_HEAD(&cache.free, w, hash);
+}
+
+/* The last reference is dropped. */
+static void window_free(struct mbuf_ext *e)
+{
+    pthread_mutex_lock(&cache.mutex);
+    retire_locked((struct file_window *)e);
+    pthread_mutex_unlock(&cache.mutex);
+}
+
+static bool idle(struct file_window *w)
+{
+    return atomic_load_explicit(&w->ext.refs, memory_order_acquire) == 1;
+}
+
+/* Found no more. True: it was idle, and is retired. */
+static bool uncache_locked(struct file_window *w)
+{
+    LIST_REMOVE(w, hash);
+    TAILQ_REMOVE(&cache.lru, w, lru);
+    cache.cached--;
+    w->cached = false;
+    /* New references are only given under the mutex: that of the cache being the last one stays so.
+     * Otherwise whoever drops the last retires it, which needs the mutex. */
+    if (idle(w)) {
+        retire_locked(w);
+        return true;
+    }
+    return false;
+}
+
+/* Drop the cache's reference of a window that uncache_locked left alive. Without the mutex. */
+static void uncached_drop(struct file_window *w)
+{
+    if (w)
+        mbuf_ext_drop(&w->ext);
+}
+
+static bool same_version(const struct file_window *w, const struct stat *st)
+{
+    return w->size == st->st_size && w->mtime.tv_sec == st->st_mtim.tv_sec &&
+           w->mtime.tv_nsec == st->st_mtim.tv_nsec && w->ctime.tv_sec == st->st_ctim.tv_sec &&
+           w->ctime.tv_nsec == st->st_ctim.tv_nsec;
+}
+
+/* With a reference for the caller, or NULL. *stale: one that may not be used any more, to be given
+ * to uncached_drop. */
+static struct file_window *find_locked(const struct stat *st, uint64_t off,
+                                       struct file_window **stale)
+{
+    struct file_window *w;
+
+    LIST_FOREACH (w, bucket_of(st->st_dev, st->st_ino, off), hash) {
+        if (w->off != off || w->file->ino != st->st_ino || w->file->dev != st->st_dev)
+            continue;
+        if (atomic_load(&w->ext.broken) || !same_version(w, st)) {
+            if (!uncache_locked(w))
+                *stale = w;
+            return NULL;
+        }
+        mbuf_ext_hold(&w->ext);
+        w->used_ns = st->st_nlink ? runtime_now_ns() : 0;
+        TAILQ_REMOVE(&cache.lru, w, lru);
+        TAILQ_INSERT_HEAD(&cache.lru, w, lru);
+        return w;
+    }
+    return NULL;
+}
+
+/* Make room for one more. */
+static bool evict_locked(void)
+{
+    int64_t limit = MIN(KNOB_P(kern_sendfile_windows), (int64_t)MAX_WINDOWS);
+    struct file_window *w, *before;
+    int looks = 0;
+
+    if (limit == 0)
+        return false;
+    for (w = TAILQ_LAST(&cache.lru, window_queue);
+         w && cache.cached >= (unsigned)limit && looks < EVICT_LOOKS; w = before, looks++) {
+        before = TAILQ_PREV(w, window_queue, lru);
+        if (idle(w))
+            (void)uncache_locked(w);
+    }
+    return cache.cached < (unsigned)limit && !LIST_EMPTY(&cache.free);
+}
+
+/* A new one, mapped but not populated, with references for the cache and the caller. */
+static struct file_window *map_locked(int fd, const struct stat *st, uint64_t off, int *error)
+{
+    *error = -ENODEV;
+    if (!evict_locked())
+        return NULL;
+    struct open_file *f = file_hold(fd, st);
+    if (!f)
+        return NULL;
+    install_handler();
+    struct file_window *w = LIST_FIRST(&cache.free);
+    uint8_t *at = slot_of(w);
+    if (mmap(at, FILE_WINDOW_SIZE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)off) ==
+        MAP_FAILED) {
+        file_drop(f);
+        return NULL;
+    }
+    LIST_REMOVE(w, hash);
+    bool charged = mbuf_ext_init(&w->ext, NULL, at, FILE_WINDOW_SIZE, window_free);
+    CHECK(charged); /* nobody is charged */
+    w->ext.intact = window_intact;
+    w->file = f;
+    w->off = off;
+    w->size = st->st_size;
+    w->mtime = st->st_mtim;
+    w->ctime = st->st_ctim;
+    atomic_store(&w->populated, 0);
+    w->cached = true;
+    uint64_t now = runtime_now_ns();
+    w->used_ns = st->st_nlink ? now : 0;
+    if (LOAD_RELAXED(&cache.expire_ns) == 0)
+        STORE_RELAXED(&cache.expire_ns, now + EXPIRE_EVERY_NS);
+    mbuf_ext_hold(&w->ext);
+    LIST_INSERT_HEAD(bucket_of(st->st_dev, st->st_ino, off), w, hash);
+    TAILQ_INSERT_HEAD(&cache.lru, w, lru);
+    cache.cached++;
+    atomic_fetch_add_explicit(&cache.maps, 1, memory_order_relaxed);
+    return w;
+}
+
+/* --- populating --- */
+
+static bool in_memory(const uint8_t *at, size_t len)
+{
+    unsigned char v[FILE_WINDOW_SIZE / PAGE];
+
+    if (mincore((void *)(uintptr_t)at, len, v) != 0)
+        return true;
+    for (size_t i = 0; i < (len + PAGE - 1) / PAGE; i++)
+        if (!(v[i] & 1))
+            return false;
+    return true;
+}
+
+/* Without MADV_POPULATE_READ (Linux 5.14): a byte of each page, under the handler. */
+static int touch(struct file_window *w, uint32_t from, uint32_t to)
+{
+    for (uint32_t p = from; p < to; p += PAGE)
+        (void)*(const volatile uint8_t *)(w->ext.buf + p);
+    return atomic_load(&w->ext.broken) ? -EFAULT : 0;
+}
+
+/* Pages up to `want` bytes of the window. 0, -EBUSY, -ENODATA, -EIO. */
+static int populate(struct file_window *w, uint32_t want, bool nodiskio)
+{
+    uint32_t have = atomic_load_explicit(&w->populated, memory_order_acquire);
+    struct stat st;
+    int error;
+
+    if (have >= want)
+        return 0;
+    uint8_t *at = w->ext.buf + have / PAGE * PAGE;
+    size_t len = (want - have / PAGE * PAGE + PAGE - 1) / PAGE * PAGE;
+    if (nodiskio && !in_memory(at, len))
+        return -EBUSY;
+    do {
+        error = madvise(at, len, MADV_POPULATE_READ) == 0 ? 0 : -errno;
+    } while (error == -EINTR || error == -EAGAIN);
+    if (error == -EINVAL || error == -ENOSYS)
+        error = touch(w, have, want);
+    if (error) {
+        bool cut = w->file->path_fd >= 0 && fstat(w->file->path_fd, &st) == 0 &&
+                   (uint64_t)st.st_size < w->off + want;
+        return cut ? -ENODATA : error == -ENOMEM ? -ENOBUFS : -EIO;
+    }
+    while (have < want && !atomic_compare_exchange_weak(&w->populated, &have, want))
+        ;
+    return 0;
+}
+
+struct file_window *file_window_get(int fd, const struct stat *st, uint64_t off, uint64_t end,
+                                    bool nodiskio, int *error)
+{
+    uint64_t base = off / FILE_WINDOW_SIZE * FILE_WINDOW_SIZE;
+    struct file_window *stale = NULL, *w = NULL;
+
+    *error = -ENODEV;
+    CHECK(end > off && end - base <= FILE_WINDOW_SIZE);
+    pthread_mutex_lock(&cache.mutex);
+    if (init_locked()) {
+        w = find_locked(st, base, &stale);
+        if (w)
+            atomic_fetch_add_explicit(&cache.hits, 1, memory_order_relaxed);
+        else
+            w = map_locked(fd, st, base, error);
+    }
+    pthread_mutex_unlock(&cache.mutex);
+    uncached_drop(stale);
+    if (!w)
+        return NULL;
+    *error = populate(w, (uint32_t)(end - base), nodiskio);
+    if (*error == 0)
+        return w;
+    mbuf_ext_drop(&w->ext);
+    return NULL;
+}
+
+struct mbuf_ext *file_window_ext(struct file_window *w)
+{
+    mbuf_ext_hold(&w->ext);
+    return &w->ext;
+}
+
+uint8_t *file_window_at(const struct file_window *w, uint64_t off)
+{
+    return w->ext.buf + (off - w->off);
+}
+
+uint64_t file_window_end(const struct file_window *w)
+{
+    return w->off + LOAD_RELAXED(&w->populated);
+}
+
+void file_window_drop(struct file_window *w)
+{
+    mbuf_ext_drop(&w->ext);
+}
+
+uint64_t file_windows_expire(uint64_t now_ns)
+{
+    uint64_t due = LOAD_RELAXED(&cache.expire_ns);
+    struct file_window *w, *next;
+
+    if (likely(due == 0 || now_ns < due))
+        return due ? due : TIME_NEVER;
+    if (pthread_mutex_trylock(&cache.mutex) != 0)
+        return now_ns + NS_PER_S;
+    for (w = TAILQ_FIRST(&cache.lru); w; w = next) {
+        next = TAILQ_NEXT(w, lru);
+        if (now_ns >= w->used_ns + KEEP_NS && idle(w))
+            (void)uncache_locked(w);
+    }
+    due = cache.cached ? now_ns + EXPIRE_EVERY_NS : 0;
+    STORE_RELAXED(&cache.expire_ns, due);
+    pthread_mutex_unlock(&cache.mutex);
+    return due ? due : TIME_NEVER;
+}
+
+unsigned file_windows_drain(void)
+{
+    struct file_window *w, *next;
+
+    pthread_mutex_lock(&cache.mutex);
+    for (w = TAILQ_FIRST(&cache.lru); w; w = next) {
+        next = TAILQ_NEXT(w, lru);
+        if (idle(w))
+            (void)uncache_locked(w);
+    }
+    unsigned left = 0;
+    for (unsigned i = 0; cache.window && i < MAX_WINDOWS; i++)
+        left += cache.window[i].file != NULL;
+    pthread_mutex_unlock(&cache.mutex);
+    return left;
+}
+
+void file_windows_stats(uint64_t *hits, uint64_t *maps)
+{
+    *hits = LOAD_RELAXED(&cache.hits);
+    *maps = LOAD_RELAXED(&cache.maps);
+}
+
+void file_window_fork_prepare(void)
+{
+    pthread_mutex_lock(&cache.mutex);
+}
+
+void file_window_fork_done(void)
+{
+    pthread_mutex_unlock(&cache.mutex);
+}
