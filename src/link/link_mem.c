@@ -10,7 +10,9 @@
  * Waking. After its owner has let go, the sender's thread is called to kick. A receiver that has a
  * driver sees its ring by itself; otherwise the sender's thread becomes its owner and runs its
  * input right away (net.isr.dispatch=direct), or, if that fails, leaves LINK_READY in the
- * receiver's word. What the receiver sends back kicks in turn: kicks that come up while one is
+ * receiver's word. As that moves all that the input touches to this core and back, a thread of the
+ * far end that is between two waits is better waited for: how long, `patience` learns by success
+ * and failure. What the receiver sends back kicks in turn: kicks that come up while one is
  * running on this thread are noted and run after it, so that stacks never nest.
  *
  * A full ring makes tx return fewer frames and leave `blocked`. The consumer looks at that flag
@@ -25,6 +27,9 @@
 #define MAX_KICKS 8       /* noted on one thread at a time; beyond: LINK_READY */
 #define MAX_KICK_ROUNDS 8 /* steps of stacks that one kick may cause; then others take over */
 #define STEP_ROUNDS 4     /* bursts of a stack that a kick runs */
+#define PATIENCE_MAX 256  /* turns, some microseconds */
+#define PATIENCE_MIN 16
+#define PATIENCE_RETRY 256 /* kicks without patience before the next that has some */
 
 struct mem_link;
 
@@ -49,7 +54,9 @@ struct mem_end {
     struct weir_stack *stack; /* (c) after bind */
     _Atomic bool closed;
     CACHE_ALIGNED _Atomic uint32_t
-        users; /* threads of this end that are using the far end's stack */
+        users;                 /* threads of this end that are using the far end's stack */
+    _Atomic uint32_t patience; /* turns that a kick waits for the far end's thread */
+    _Atomic uint32_t hurried;  /* kicks since patience was 0 */
 };
 
 struct mem_link {
@@ -173,12 +180,36 @@ static size_t mem_rx(void *link, struct mbuf **frames, size_t n, uint64_t now_ns
     return taken;
 }
 
+/* A thread of the far end comes, or has been there, within our patience. */
+static bool peer_comes(struct mem_end *e, const struct weir_stack *s)
+{
+    uint32_t patience = LOAD_RELAXED(&e->patience);
+
+    if (patience == 0) {
+        uint32_t n = LOAD_RELAXED(&e->hurried) + 1;
+        STORE_RELAXED(&e->hurried, n);
+        if (n % PATIENCE_RETRY != 0)
+            return false;
+        patience = PATIENCE_MAX / 2;
+    }
+    for (uint32_t i = 0; i < patience; i++) {
+        CPU_PAUSE();
+        /* Each look at the owner's word takes its line from who is about to change it. */
+        if (!mem_pending(e->peer) || (i % 16 == 15 && owner_is_driven(s))) {
+            STORE_RELAXED(&e->patience, PATIENCE_MAX);
+            return true;
+        }
+    }
+    STORE_RELAXED(&e->patience, patience / 2 < PATIENCE_MIN ? 0 : patience / 2);
+    return false;
+}
+
 /* Let the far end's stack, which is in use, take what we sent. Nothing is owned. */
 static void run_peer(struct mem_end *e)
 {
     struct weir_stack *s = e->peer->stack;
 
-    if (!owner_is_driven(s)) {
+    if (!owner_is_driven(s) && !peer_comes(e, s)) {
         if (KNOB(s, isr_dispatch) == 0 && owner_try(s)) {
             uint64_t now = s->port->now_ns(s->port->ctx);
             for (int i = 0; i < STEP_ROUNDS && stack_step(s, now); i++)

@@ -16,9 +16,6 @@
 #define RUNTIME_HELPED_POLLS 8 /* polls by socket calls between its looks that count as driving */
 #define RUNTIME_HELD_NS                                                                            \
     (100 * NS_PER_US) /* that long it leaves the links to whoever owns the stack */
-/* The longest sleep of the thread of a stack on which something happened since its last one:
- * shorter than TCP's timeouts. */
-#define RUNTIME_NAP_NS (20 * NS_PER_MS)
 
 /* Cores that net.isr.bindthreads tells apart. */
 #define RUNTIME_CORES 1024

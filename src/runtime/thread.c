@@ -110,33 +110,39 @@ static bool thread_sleep(struct runtime *rt, uint64_t now_ns, uint64_t until_ns,
     return readable;
 }
 
-/* How the thread is to sleep: until when, and whether it watches descriptors. */
-static uint64_t thread_plan(struct runtime *rt, uint64_t now_ns, bool *armed)
+/* How the thread is to sleep. */
+struct plan {
+    uint64_t until;
+    bool armed;     /* it watches descriptors */
+    bool by_itself; /* it need not be woken for deadlines that come up */
+};
+
+static struct plan thread_plan(struct runtime *rt, uint64_t now_ns)
 {
     struct weir_stack *s = rt->stack;
     uint64_t until = LOAD_RELAXED(&s->next_deadline);
     uint32_t drives = LOAD_RELAXED(&rt->drives), asleep = atomic_load(&rt->asleep);
-    bool driven = owner_is_driven(s);
+    uint64_t polls = COUNTER_READ(s, stack_flush_polls);
+    uint64_t entries = COUNTER_READ(s, stack_entries);
     bool lately = drives != rt->drives_seen && asleep == rt->asleep_seen;
     /* Socket calls of threads that need not wait take frames too. */
-    uint64_t polls = COUNTER_READ(s, stack_flush_polls);
     bool helped = polls - rt->polls_seen >= RUNTIME_HELPED_POLLS;
-
-    uint64_t entries = COUNTER_READ(s, stack_entries);
     bool busy = entries != rt->entries_seen;
 
     rt->drives_seen = drives;
     rt->asleep_seen = asleep;
     rt->polls_seen = polls;
     rt->entries_seen = entries;
-    *armed = !LOAD_RELAXED(&rt->polled) || !(driven || lately || helped);
-    /* Drivers run the timers too; and what is due now is held by somebody who has been told. */
-    if (!*armed || until <= now_ns)
-        return now_ns + RUNTIME_LEASE_NS;
-    /* Each connection that comes brings deadlines earlier than those of the ones that went. Where
-     * things happen, look again before such a deadline could fall due rather than be woken for it
-     * and then sleep again until another's. */
-    return busy ? MIN(until, now_ns + RUNTIME_NAP_NS) : until;
+    struct plan p = {.armed =
+                         !LOAD_RELAXED(&rt->polled) || !(owner_is_driven(s) || lately || helped)};
+    /* Whoever is busy with the stack runs its timers too, or they are late by the rest of a lease.
+     * To be woken for each would take the core from the busy one. */
+    p.by_itself = (!p.armed || busy) && !LOAD_RELAXED(&rt->exact);
+    /* What is due now is held by somebody who has been told. */
+    if (!p.armed || p.by_itself || until <= now_ns)
+        until = now_ns + RUNTIME_LEASE_NS;
+    p.until = until;
+    return p;
 }
 
 static bool something_due(struct runtime *rt, uint64_t now_ns)
@@ -166,7 +172,7 @@ static void *thread_main(void *arg)
 
     prctl(PR_SET_TIMERSLACK, 1UL); /* deadlines of emulated links are exact */
     while (!atomic_load_explicit(&rt->stop, memory_order_acquire)) {
-        bool driven = owner_is_driven(s) && KNOB(s, isr_dispatch) == 0, armed;
+        bool driven = owner_is_driven(s) && KNOB(s, isr_dispatch) == 0;
         runtime_bind(rt, now);
         if (!driven && (ready || something_due(rt, now))) {
             runtime_progress();
@@ -183,20 +189,20 @@ static void *thread_main(void *arg)
             now = runtime_now_ns();
             continue;
         }
-        uint64_t until = MIN(thread_plan(rt, now, &armed), file_windows_expire(now));
+        struct plan p = thread_plan(rt, now);
+        p.until = MIN(p.until, file_windows_expire(now));
         if (held && LOAD_RELAXED(&rt->polled)) {
             /* The holder takes what made the descriptor readable, and it may wait for this core. */
-            armed = held = false;
-            until = MIN(until, now + RUNTIME_HELD_NS);
+            p.armed = held = false;
+            p.by_itself = !LOAD_RELAXED(&rt->exact);
+            p.until = MIN(p.until, now + RUNTIME_HELD_NS);
         }
-        atomic_store(&rt->leased, !armed);
-        /* During a lease whoever drives comes back for the timers, or they are late by the rest of
-         * it: it need not wake us for each that falls due before. */
-        if (owner_sleep(s, armed || LOAD_RELAXED(&rt->exact) ? until : now)) {
+        atomic_store(&rt->leased, !p.armed);
+        if (owner_sleep(s, p.by_itself ? now : p.until)) {
             /* The last driver that goes to sleep counts itself, then looks whether we are leased.
              */
-            if (armed || atomic_load(&rt->asleep) == rt->asleep_seen)
-                ready = thread_sleep(rt, now, until, armed);
+            if (p.armed || atomic_load(&rt->asleep) == rt->asleep_seen)
+                ready = thread_sleep(rt, now, p.until, p.armed);
             owner_awake(s);
         }
         atomic_store(&rt->leased, false);

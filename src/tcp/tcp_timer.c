@@ -322,10 +322,7 @@ void tcp_timer_event_state(struct tcpcb *tp, int from, int to)
             arm_finwait2(tp);
         break;
     case TCPS_TIME_WAIT:
-        tcp_timer_cancel(tp, TT_REXMT);
-        tcp_timer_cancel(tp, TT_PERSIST);
-        tcp_timer_cancel(tp, TT_KEEP);
-        tcp_timer_cancel(tp, TT_CORK);
+        tcp_timers_stop(tp); /* all of them, that none wakes the stack for nothing */
         tcp_timer_arm(tp, TT_2MSL, 2 * (uint64_t)KNOB(tp->t_stack, tcp_msl) * NS_PER_MS);
         break;
     default:
