@@ -6,6 +6,7 @@
  * calls on them fail with EIO and change nothing that the parent sees. A child that wants a network
  * makes a stack of its own. */
 #include "runtime.h"
+#include "arena.h"
 #include "base/lock.h"
 #include "buf/mbuf.h"
 #include "control.h"
@@ -187,7 +188,6 @@ struct weir_stack *runtime_find_stack(const char *name)
 
 static int stack_config_fill(struct stack_config *out, const struct weir_config *cfg)
 {
-    out->alloc = cfg->alloc ? cfg->alloc : &default_allocator;
     out->port = &runtime_port;
     out->name = cfg->name ? cfg->name : program_invocation_short_name;
     out->now_ns = runtime_now_ns();
@@ -209,13 +209,19 @@ struct weir_stack *weir_stack_create(const struct weir_config *cfg)
         errno = -error;
         return NULL;
     }
-    struct runtime *rt = alloc_zero(sc.alloc, sizeof(*rt));
+    struct weir_alloc own;
+    struct arena *arena = cfg && cfg->alloc ? NULL : arena_create();
+    if (arena)
+        own = arena_allocator(arena);
+    sc.alloc = arena ? &own : cfg ? cfg->alloc : NULL;
+    struct runtime *rt = sc.alloc ? alloc_zero(sc.alloc, sizeof(*rt)) : NULL;
     struct weir_stack *s = rt ? stack_create(&sc) : NULL;
     if (!s) {
         error = -ENOMEM;
         goto fail;
     }
     rt->stack = s;
+    rt->arena = arena;
     s->runtime = rt;
     error = runtime_thread_start(rt);
     if (error)
@@ -226,7 +232,10 @@ struct weir_stack *weir_stack_create(const struct weir_config *cfg)
 fail:
     if (s)
         stack_destroy(s);
-    alloc_free(sc.alloc, rt, sizeof(*rt));
+    if (rt)
+        alloc_free(sc.alloc, rt, sizeof(*rt));
+    if (arena)
+        arena_close(arena);
     errno = -error;
     return NULL;
 }
@@ -245,9 +254,12 @@ void weir_stack_destroy(struct weir_stack *s)
         0) /* from inside a call on it: a bug of the caller's, and nothing can be freed */
         return;
     struct weir_alloc alloc = s->alloc;
+    struct arena *arena = rt->arena;
     stack_destroy(s);
     close(rt->event_fd); /* peers may have kicked us until their links were closed */
     alloc_free(&alloc, rt, sizeof(*rt));
+    if (arena)
+        arena_close(arena); /* a memory link may live on in it */
 }
 
 /* --- links --- */

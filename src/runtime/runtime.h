@@ -32,6 +32,7 @@ struct runtime_link {
  * mutex. */
 struct runtime {
     struct weir_stack *stack; /* (c) */
+    struct arena *arena;      /* (c) of its memory; NULL: it was given an allocator */
     pthread_t thread;         /* (c) */
     int event_fd;             /* (c) wakes the thread */
     _Atomic bool stop;        /* (a) */
