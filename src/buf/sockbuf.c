@@ -381,16 +381,33 @@ struct mbuf *sockbuf_ref(struct sockbuf *sb, struct mbuf_account *acct, uint32_t
     return r;
 }
 
-void sockbuf_copy_out(struct sockbuf *sb, uint32_t off, uint32_t len, void *dst)
+/* Bytes [off, off+len) of the chain, which were copied, were what they stood for. */
+static bool range_intact(const struct mbuf *m, uint32_t off, uint32_t len)
+{
+    for (; true; m = sockbuf_next(m), off = 0) {
+        uint32_t n = sockbuf_len(m) - off;
+        n = MIN(len, n);
+        if (unlikely(m->m_flags & M_VOLATILE) && n > 0 &&
+            !m->m_ext->intact(m->m_ext, m->m_data + off, n))
+            return false;
+        len -= n;
+        if (len == 0)
+            return true;
+    }
+}
+
+bool sockbuf_copy_out(struct sockbuf *sb, uint32_t off, uint32_t len, void *dst)
 {
     if (len == 0)
-        return;
+        return true;
     CHECK((uint64_t)off + len <= sockbuf_used(sb));
     uint32_t in = off;
     const struct mbuf *m = seek(sb, &in);
     mbuf_copy_out(m, in, len, dst);
+    bool intact = range_intact(m, in, len);
     in = off + len;
     (void)seek(sb, &in);
+    return intact;
 }
 
 /* --- streams: lending --- */
@@ -519,8 +536,10 @@ int sockbuf_lend(struct sockbuf *sb, struct mbuf_account *acct, uint32_t n, int 
     } else {
         error = copy_front(sb, acct, &n, &mem, chain);
     }
-    if (*chain == NULL)
+    if (*chain == NULL) {
+        count_out(sb, 0, mem); /* of a drained mbuf that went */
         return error ? error : -ENOBUFS;
+    }
     for (const struct mbuf *m = *chain; m != NULL; m = m->m_next, count++)
         lent_mem += mbuf_mem(m);
     atomic_fetch_add_explicit(&lent->refs, count, memory_order_relaxed);

@@ -112,8 +112,8 @@ void sockbuf_drop(struct sockbuf *sb, uint32_t n);
 struct mbuf *sockbuf_ref(struct sockbuf *sb, struct mbuf_account *acct, uint32_t off,
                          uint32_t len) NODISCARD;
 /* Copy bytes [off, off+len) of the stream to dst: for segments so small that a reference costs
- * more. */
-void sockbuf_copy_out(struct sockbuf *sb, uint32_t off, uint32_t len, void *dst);
+ * more. False: some of them have vanished (mbuf_intact). */
+bool sockbuf_copy_out(struct sockbuf *sb, uint32_t off, uint32_t len, void *dst);
 /* Everything in the stream, dropped. By the consumer, or by the producer in its stead. */
 void sockbuf_flush(struct sockbuf *sb);
 /* Take up to n bytes (> 0, <= used) off the front as a chain of at most `pieces` (> 0) mbufs, which

@@ -114,8 +114,6 @@ static size_t send_some(struct packet_link *l, struct mbuf **frames, size_t n)
     else if (r < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR))
         return 0;
     COUNT(l->stack, link_tx_errors);
-    if (r < 0 && errno == EFAULT) /* a file was cut: let its window, and so TCP, know */
-        (void)mbuf_chain_intact(frames[0]);
     return 1;
 }
 

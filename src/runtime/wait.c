@@ -237,8 +237,11 @@ static bool spun_enough(const struct spin *sp)
 
     if (sp->limit_ns != TIME_NEVER)
         return idle_ns >= sp->limit_ns;
-    return sp->seat && LOAD_RELAXED(&sp->seat->drives) != sp->ticket &&
-           idle_ns >= (uint64_t)KNOB_P(kern_idle_spin_us) * NS_PER_US;
+    if (idle_ns < (uint64_t)KNOB_P(kern_idle_spin_us) * NS_PER_US)
+        return false;
+    /* The knob may have been set back meanwhile: this wait might never end. */
+    return KNOB_P(machdep_cpu_idle_hlt) ||
+           (sp->seat && LOAD_RELAXED(&sp->seat->drives) != sp->ticket);
 }
 
 /* 1: nothing came, sleep. Else what runtime_wait returns. */

@@ -123,8 +123,11 @@ void so_writable(struct socket *so)
 {
     /* Pairs with senders and pollers: they set so_nospace, then look at the space again. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!LOAD_RELAXED(&so->so_nospace) || !so_is_writable(so) ||
-        sockbuf_space(&so->so_snd) < LOAD_RELAXED(&so->so_snd.sb_lowat)) /* sendfile's: a half */
+    if (!LOAD_RELAXED(&so->so_nospace) || !so_is_writable(so))
+        return;
+    /* sendfile's: a half of the buffer, which may have become smaller since. */
+    uint32_t half = LOAD_RELAXED(&so->so_snd.sb_hiwat) / 2;
+    if (sockbuf_space(&so->so_snd) < MIN(half, LOAD_RELAXED(&so->so_snd.sb_lowat)))
         return;
     atomic_store_explicit(&so->so_nospace, 0, memory_order_relaxed);
     so_wakeup_events(so, SO_POLL_OUT | POLLWRBAND);

@@ -159,12 +159,20 @@ static struct poll_watch *ready_pop(struct poll_set *set)
     return w;
 }
 
+/* Nothing is ready, and nobody is about to find out. */
 static bool ready_is_empty(struct poll_set *set)
 {
     lock_acquire(&set->ready_lock);
-    bool empty = TAILQ_EMPTY(&set->ready);
+    bool empty = TAILQ_EMPTY(&set->ready) && !LOAD_RELAXED(&set->looking);
     lock_release(&set->ready_lock);
     return empty;
+}
+
+/* Before the first watch is taken off the ready list, and when all that stay are back on it: nobody
+ * is told of those again. With the mutex; ready_lock orders it for those who see the list. */
+static void set_looking(struct poll_set *set, bool on)
+{
+    atomic_store_explicit(&set->looking, on, memory_order_release);
 }
 
 /* The chain is newest first: turned round, so that the set goes round its level-triggered ones
@@ -193,6 +201,7 @@ int poll_set_collect(struct poll_set *set, struct epoll_event *out, int max)
     if (ready_is_empty(set))
         return 0;
     lock_acquire(&set->mutex);
+    set_looking(set, true);
     while (n < max && (w = ready_pop(set)) != NULL) {
         if (w->reported) { /* once round: it was made ready again meanwhile */
             w->readd = true;
@@ -212,6 +221,7 @@ int poll_set_collect(struct poll_set *set, struct epoll_event *out, int max)
         seen = w;
     }
     readd_seen(seen);
+    set_looking(set, false);
     lock_release(&set->mutex);
     return n;
 }
@@ -224,6 +234,7 @@ short poll_set_bits(struct poll_set *set)
     if (ready_is_empty(set))
         return 0;
     lock_acquire(&set->mutex);
+    set_looking(set, true);
     while (!bits && (w = ready_pop(set)) != NULL) {
         if (!watch_bits(w))
             continue;
@@ -235,6 +246,7 @@ short poll_set_bits(struct poll_set *set)
         }
         lock_release(&set->ready_lock);
     }
+    set_looking(set, false);
     lock_release(&set->mutex);
     return bits;
 }

@@ -37,6 +37,8 @@ struct poll_set {
     struct lock ready_lock;
     TAILQ_HEAD(poll_ready, poll_watch)
     ready;                       /* (r) perhaps ready */
+    _Atomic bool looking;        /* (a) set under mutex: somebody took watches off ready to look at
+                                    them, and may put them back */
     struct poll_watch_tree tree; /* (m) by descriptor */
     struct watch_list watchers;  /* sets that this one is in */
     _Atomic uint32_t event;      /* (a) event count: a watch was made ready */

@@ -115,13 +115,16 @@ void tcp_early_text_flush(struct tcpcb *tp)
     tp->t_early_fin = false;
 }
 
-/* Keep what is next in order, consuming seg->m. */
+/* Keep what is next in order, consuming seg->m. What costs more memory than so_rcv may comes again.
+ */
 static void early_text_keep(struct tcpcb *tp, struct tcp_segment *seg)
 {
     bool fin = (seg->flags & TH_FIN) != 0;
+    uint64_t mem = (uint64_t)mbuf_chain_mem(tp->t_early) + mbuf_chain_mem(seg->m);
 
     if (tp->t_early_fin || seg->seq != tp->rcv_nxt + tp->t_early_len ||
-        seg->len > tp->rcv_wnd - MIN(tp->rcv_wnd, tp->t_early_len))
+        seg->len > tp->rcv_wnd - MIN(tp->rcv_wnd, tp->t_early_len) ||
+        mem > LOAD_RELAXED(&tp->t_so->so_rcv.sb_memmax))
         return;
     tp->t_early_len += seg->len;
     tp->t_early_fin = fin;

@@ -110,7 +110,8 @@ void tcp_reass_compact(struct tcpcb *tp, struct tcp_segment *seg)
 {
     struct mbuf *m = seg->m, *copy;
 
-    if (!(m->m_flags & M_EXT) || m->m_next)
+    /* A copy of volatile text would be believed whatever became of it. */
+    if (!(m->m_flags & M_EXT) || m->m_next || (m->m_flags & M_VOLATILE))
         return;
     if (seg->len > (mbuf_storage(m) > CLUSTER_SIZE ? COPY_OUT_MAX : MBUF_INLINE))
         return;

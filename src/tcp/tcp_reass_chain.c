@@ -164,7 +164,8 @@ static void block_append(struct tcpcb *tp, struct reass_block *b, struct mbuf *m
     uint32_t mem = 0;
 
     b->r.end += len;
-    if (!m->m_next && len <= MBUF_SIZE && mbuf_trailing(b->tail) >= len) {
+    if (!m->m_next && len <= MBUF_SIZE && !(m->m_flags & M_VOLATILE) &&
+        mbuf_trailing(b->tail) >= len) {
         memcpy(b->tail->m_data + b->tail->m_len, m->m_data, len);
         b->tail->m_len += len;
         mbuf_free_chain(&m);

@@ -323,7 +323,8 @@ static void undo_timeout(struct tcpcb *tp, const struct tcp_segment *seg)
     if (!early)
         return;
     COUNT(tp->t_stack, tcp_spurious_rto);
-    tp->snd_cwnd = tp->snd_cwnd_prev;
+    /* A segment may have become larger since. */
+    tp->snd_cwnd = MAX(tp->snd_cwnd_prev, tcp_segment_size(tp));
     tp->snd_ssthresh = tp->snd_ssthresh_prev;
     tp->snd_recover = tp->snd_recover_prev;
     if (tp->t_flags & TF_WASFRECOVERY)

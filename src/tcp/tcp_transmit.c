@@ -106,6 +106,8 @@ static void follow_mtu(struct tcp_tx *tx)
     } else if (mss > tp->t_maxseg && !(tp->t_flags2 & TF2_PLPMTU_BLACKHOLE) &&
                mss <= LOAD_RELAXED(&tx->so->so_snd.sb_hiwat)) {
         tp->t_maxseg = mss;
+        /* A window of less than a segment would let nothing out until the persist timer fires. */
+        tp->snd_cwnd = MAX(tp->snd_cwnd, tcp_segment_size(tp));
     }
 }
 
@@ -144,7 +146,11 @@ static int build(struct tcp_tx *tx, const struct tcp_piece *p, const struct tcp_
     if (p->len && p->len <= MBUF_INLINE - MBUF_HEADROOM - hlen) {
         /* It fits behind the header: a copy costs less than a reference, and moves fewer lines
          * between cores. */
-        sockbuf_copy_out(&tx->so->so_snd, p->seq - tp->snd_una, p->len, m->m_data + hlen);
+        if (unlikely(!sockbuf_copy_out(&tx->so->so_snd, p->seq - tp->snd_una, p->len,
+                                       m->m_data + hlen))) {
+            mbuf_free_chain(&m);
+            return -EIO;
+        }
         m->m_len += p->len;
     } else if (p->len) {
         m->m_next = sockbuf_ref(&tx->so->so_snd, tx->s->account, p->seq - tp->snd_una, p->len);

@@ -110,6 +110,27 @@ static void a_file_that_is_cut_before_it_is_sent_again(void **state)
     weir_close(listener);
 }
 
+/* A segment that is small enough to be copied (here that of a window probe) is no way round.
+ * case: FUN-136 */
+static void a_file_that_is_cut_under_a_small_segment(void **state)
+{
+    struct conn c;
+
+    (void)begin(&c);
+    conn_send(&c, &(struct segment){.seq = c.snd_nxt, .ack = c.rcv_nxt, .flags = TH_ACK, .win = 0});
+    assert_int_equal(ftruncate(file, 0), 0);
+    for (int i = 0; i < 20; i++) {
+        assert_true(conn_next(&c, &k, 120 * NS_PER_S));
+        for (uint32_t j = 0; j < k.len; j++)
+            assert_int_equal(k.data[j], 'a');
+        if (k.th.flags & TH_RST)
+            break;
+    }
+    assert_true(k.th.flags & TH_RST);
+    weir_close(c.fd);
+    weir_close(listener);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -117,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_file_that_changes_before_it_is_sent_again),
         TEST(a_file_that_is_cut_before_it_is_sent_again),
+        TEST(a_file_that_is_cut_under_a_small_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

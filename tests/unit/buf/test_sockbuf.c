@@ -376,6 +376,29 @@ static void test_loan_outlives_buffer(void **state)
     }
 }
 
+/* An mbuf that was drained while the producer was at work stays as an empty first one. What it cost
+ * is free again when it goes, also when there is no memory for what was asked for. */
+static void test_loan_fails_behind_a_drained_mbuf(void **state)
+{
+    struct sockbuf_lent *from;
+    struct mbuf *m, *tail;
+    sockbuf_init(&sb, &test_lock_class, 100000);
+    append_bytes(2000, 2000);
+    assert_int_equal(sockbuf_lend(&sb, acct, 10, 8, &m, &from), 0); /* makes what loans need */
+    sockbuf_give_back(from, m);
+    tail = atomic_exchange(&sb.sb_tail, (struct mbuf *)1); /* an append begins */
+    sockbuf_drop(&sb, 1990);
+    STORE_RELAXED(&sb.sb_tail, tail);
+    append_bytes(2000, 2000);
+    STORE_RELAXED(&acct->fail_after, 1);
+    assert_int_equal(sockbuf_lend(&sb, acct, 10, 8, &m, &from), -ENOBUFS);
+    STORE_RELAXED(&acct->fail_after, 0);
+    check_sums();
+    sockbuf_drop(&sb, 2000);
+    assert_int_equal(sockbuf_mem(&sb), 0);
+    sockbuf_fini(&sb);
+}
+
 /* As much as the memory budget allows can be held; then there is no space. */
 static void test_loans_shut_the_window(void **state)
 {
@@ -564,6 +587,7 @@ int main(void)
         BUF_TEST(test_records),
         BUF_TEST(test_empty_records_are_bounded),
         BUF_TEST(test_loan_outlives_buffer),
+        BUF_TEST(test_loan_fails_behind_a_drained_mbuf),
         BUF_TEST(test_loans_shut_the_window),
         BUF_TEST(test_two_threads),
         BUF_TEST(test_two_threads_tiny),

@@ -264,6 +264,34 @@ static void test_signal_interrupts_a_receiver(void **state)
     weir_stack_destroy(s);
 }
 
+/* Who polls for ever (machdep.cpu_idle_hlt=0) sleeps when the knob is set back during its wait;
+ * else this test would not end. */
+static void test_poller_is_told_to_sleep(void **state)
+{
+    struct sigaction sa = {.sa_handler = on_signal};
+    struct weir_stack *s = weir_stack_create(NULL);
+    pthread_t t;
+
+    (void)state;
+    sigaction(SIGUSR1, &sa, NULL);
+    atomic_store(&returned, 0);
+    atomic_store(&process_knobs.machdep_cpu_idle_hlt, 0);
+    int fd = udp_socket(s, "127.0.0.1", "127.0.0.1");
+    assert_int_equal(pthread_create(&t, NULL, receiver, &fd), 0);
+    while (!(atomic_load(&s->owner.word) & OWNER_DRIVERS_MASK))
+        sched_yield();
+    atomic_store(&process_knobs.machdep_cpu_idle_hlt, 1);
+    while (atomic_load(&s->owner.word) & OWNER_DRIVERS_MASK)
+        sched_yield();
+    while (!atomic_load(&returned)) {
+        pthread_kill(t, SIGUSR1);
+        sched_yield();
+    }
+    pthread_join(t, NULL);
+    weir_close(fd);
+    weir_stack_destroy(s);
+}
+
 static _Atomic bool stop_churn;
 
 static void *churn(void *arg)
@@ -313,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_idle_stack_does_not_run),
         cmocka_unit_test(test_fork_leaves_the_parent_alone),
         cmocka_unit_test(test_signal_interrupts_a_receiver),
+        cmocka_unit_test(test_poller_is_told_to_sleep),
         cmocka_unit_test(test_stacks_do_not_disturb_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,6 +145,41 @@ static void test_waits_for_half(void **state)
     weir_close(fd);
 }
 
+/* The buffer becomes smaller than the room that is waited for; then all of it is acknowledged. */
+static int shrink(const struct port_wait *w)
+{
+    struct socket *so = fake_so(fd);
+    uint32_t seq = LOAD_RELAXED(&so->so_event);
+    int size = 8192;
+
+    (void)w;
+    if (waits++ == 0)
+        assert_int_equal(weir_setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)), 0);
+    while (LOAD_RELAXED(&so->so_event) == seq) {
+        uint32_t used = sockbuf_used(&so->so_snd);
+        assert_true(used > 0); /* else nobody would ever wake the sender */
+        fake_acked(fd, MIN(used, 1000));
+    }
+    return 0;
+}
+
+static void test_buffer_shrinks_under_way(void **state)
+{
+    struct made_up m = {.file.get = get, .size = 200000};
+    struct so_sendfile sf;
+
+    (void)state;
+    fd = fake_connected(false);
+    bulk(true);
+    fake.on_wait = shrink;
+    waits = 0;
+    sf = asked(&m, 0, SO_FILE_TO_END);
+    assert_int_equal(so_sendfile(fake_so(fd), &sf), 0);
+    assert_int_equal(sf.sent, 200000);
+    fake_acked(fd, sockbuf_used(&fake_so(fd)->so_snd));
+    weir_close(fd);
+}
+
 static void test_headers_and_trailers(void **state)
 {
     struct iovec h = {(void *)(uintptr_t) "ab", 2}, t = {(void *)(uintptr_t) "yz", 2};
@@ -289,9 +324,11 @@ static void test_interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_a_page_at_a_time),     T(test_all_at_once), T(test_waits_for_half),
-        T(test_headers_and_trailers), T(test_read_errors), T(test_no_buffers),
-        T(test_counts_when_it_stops), T(test_interrupted),
+        T(test_a_page_at_a_time),     T(test_all_at_once),
+        T(test_waits_for_half),       T(test_buffer_shrinks_under_way),
+        T(test_headers_and_trailers), T(test_read_errors),
+        T(test_no_buffers),           T(test_counts_when_it_stops),
+        T(test_interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

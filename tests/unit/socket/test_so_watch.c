@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Goal: epoll sets report what Linux's do: level, edge, one-shot, nested, several sets on one
- * socket; and a wait costs by what is ready. Bound: single thread, virtual time, 2,000 descriptors.
+ * socket; and a wait costs by what is ready. Bound: virtual time, 2,000 descriptors; two threads,
+ * once.
  */
 #include "fake.h"
+#include <pthread.h>
+#include <sched.h>
 
 static struct epoll_event out[16];
 
@@ -218,6 +221,60 @@ static void test_nested(void **state)
         weir_close(sets[i]);
 }
 
+static int shared_set;
+static _Atomic unsigned looked;
+
+static void *look_once(void *got)
+{
+    struct epoll_event ev;
+
+    *(int *)got = weir_epoll_wait(shared_set, &ev, 1, 0);
+    atomic_fetch_add(&looked, 1);
+    return NULL;
+}
+
+static uint64_t contended(void)
+{
+    for (struct lock_class *k = lock_class_first(); k; k = k->next)
+        if (strcmp(k->name, "epoll_set") == 0)
+            return LOAD_RELAXED(&k->contended);
+    return 0;
+}
+
+/* Threads that look at the same time all find what is level-triggered: else one of them would go to
+ * sleep, and nobody tell it of what another one put back. */
+static void test_two_look_at_once(void **state)
+{
+    int inner = weir_epoll_create(0), fd = fake_connected(true), got[2] = {0};
+    uint64_t before = contended();
+    struct desc_ref r;
+    pthread_t t[2];
+
+    (void)state;
+    shared_set = weir_epoll_create(0);
+    atomic_store(&looked, 0);
+    add(shared_set, inner, EPOLLIN);
+    add(inner, fd, EPOLLIN);
+    fake_data(fd, "x", 1);
+    assert_true(desc_get(inner, &r));
+    lock_acquire(&r.set->mutex);
+    assert_int_equal(pthread_create(&t[0], NULL, look_once, &got[0]), 0);
+    while (contended() == before) /* it looks at the inner set */
+        sched_yield();
+    assert_int_equal(pthread_create(&t[1], NULL, look_once, &got[1]), 0);
+    while (contended() < before + 2 && atomic_load(&looked) == 0)
+        sched_yield();
+    lock_release(&r.set->mutex);
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i], NULL);
+    desc_put(&r);
+    assert_int_equal(got[0], 1);
+    assert_int_equal(got[1], 1);
+    weir_close(fd);
+    weir_close(inner);
+    weir_close(shared_set);
+}
+
 /* case: FUN-115 */
 static void test_timeouts(void **state)
 {
@@ -313,9 +370,10 @@ static void test_many_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_ctl_errors),    T(test_level_and_edge),      T(test_edge_out), T(test_oneshot),
-        T(test_accept_events), T(test_maxevents_and_order), T(test_nested),   T(test_timeouts),
-        T(test_blocking),      T(test_many_idle),
+        T(test_ctl_errors), T(test_level_and_edge),   T(test_edge_out),
+        T(test_oneshot),    T(test_accept_events),    T(test_maxevents_and_order),
+        T(test_nested),     T(test_two_look_at_once), T(test_timeouts),
+        T(test_blocking),   T(test_many_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -457,6 +457,44 @@ static void test_simultaneous_open(void **state)
     }
 }
 
+/* Text that waits for the end of a handshake is held to the memory that so_rcv may cost, however
+ * small its pieces are; what was not kept comes again. */
+static void test_early_text_is_bounded(void **state)
+{
+    struct conn c;
+    struct sockaddr_storage ss;
+    uint16_t port = w.next_port++;
+    socklen_t sl = peer_sockaddr(peer_remote(w.p), port, &ss);
+
+    conn_init(&c, w.p, port, 0);
+    int fd = weir_socket(w.s, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_int_equal(weir_connect(fd, (struct sockaddr *)&ss, sl), -1);
+    expect_flags(&c, TH_SYN, MS);
+    c.dport = w.k.th.sport;
+    conn_send(&c, &(struct segment){.seq = c.snd_nxt++, .flags = TH_SYN, .win = -1});
+    expect_flags(&c, TH_SYN | TH_ACK, MS);
+    struct tcpcb *tp = world_tcpcb(&c);
+    for (uint32_t i = 0; i < 5000; i++) {
+        conn_send(&c, &(struct segment){.seq = c.snd_nxt + i, .win = -1, .len = 1});
+        if (i % 32 == 31)
+            sim_run(w.sim, MS / 100);
+    }
+    sim_run(w.sim, MS);
+    assert_int_equal(tp->t_state, TCPS_SYN_RECEIVED);
+    assert_true(tp->t_early_len > 500);
+    assert_in_range(mbuf_chain_mem(tp->t_early), 1, LOAD_RELAXED(&tp->t_so->so_rcv.sb_memmax));
+    conn_send(&c, &(struct segment){
+                      .seq = c.snd_nxt, .ack = c.rcv_nxt, .flags = TH_ACK, .win = -1, .len = 1000});
+    c.snd_nxt += 1000;
+    sim_run(w.sim, MS);
+    assert_int_equal(world_state(&c), TCPS_ESTABLISHED);
+    assert_true(read_pattern(fd, 0, buf, sizeof(buf)) >= 1000);
+    weir_close(fd);
+    sim_run(w.sim, MS);
+    conn_flags(&c, TH_RST);
+    peer_drain(w.p);
+}
+
 /* --- no memory --- */
 
 static void test_no_memory(void **state)
@@ -500,6 +538,7 @@ int main(void)
         WORLD_TEST(test_cookie_with_data),
         WORLD_TEST(test_wscale_above_14),
         WORLD_TEST(test_simultaneous_open),
+        WORLD_TEST(test_early_text_is_bounded),
         WORLD_TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

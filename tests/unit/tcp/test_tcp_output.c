@@ -519,6 +519,33 @@ static void test_ecn(void **state)
     weir_close(cn.fd);
 }
 
+/* A connection that began with a send buffer below the MSS has tiny segments, and a congestion
+ * window in them. When the buffer has grown, the window must hold one of the larger segments. */
+static void test_segments_grow(void **state)
+{
+    int size = 1 << 20;
+    sim_sysctl(w.s, "net.inet.tcp.sendspace", "16");
+    sender_init();
+    cn.ts = false;
+    conn_accept(&cn, &w.listener, w.s);
+    peer_drain(w.p);
+    base_seq = cn.rcv_nxt;
+    written = 0;
+    assert_true(world_tcpcb(&cn)->snd_cwnd < 1460);
+    assert_int_equal(weir_setsockopt(cn.fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)), 0);
+    send_n(16);
+    expect_data(0, 16, TH_ACK | TH_PUSH, 0);
+    ack_to(16);
+    send_n(8000);
+    for (uint32_t off = 16; off < 16 + 8000;) {
+        assert_true(conn_next(&cn, &w.k, NS_PER_MS));
+        assert_int_equal(w.k.th.seq, base_seq + off);
+        off += w.k.len;
+        ack_to(off);
+    }
+    weir_close(cn.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +565,7 @@ int main(void)
         WORLD_TEST(test_no_buffers),
         WORLD_TEST(test_urgent),
         WORLD_TEST(test_ecn),
+        WORLD_TEST(test_segments_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

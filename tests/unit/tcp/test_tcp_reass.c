@@ -277,6 +277,47 @@ static void test_new_limit(void **state)
     unit_close();
 }
 
+static void window_free(struct mbuf_ext *e)
+{
+    (void)e;
+}
+
+/* A segment in storage that may vanish. */
+static void volatile_segment(struct mbuf_ext *e, uint32_t seq, uint32_t len)
+{
+    struct tcp_segment seg = {.seq = seq, .len = len, .segs = 1, .flags = TH_ACK};
+
+    seg.m = mbuf_get_ext(acct, e, e->buf, len, M_RDONLY | M_VOLATILE);
+    assert_non_null(seg.m);
+    seg.m->m_flags |= M_PKTHDR;
+    seg.m->m_pkt.len = len;
+    assert_int_equal(tcp_reass(&tcb, &seg), 0);
+}
+
+/* What lies in a window on a file is not copied on its way through the queue: nobody would ask
+ * whether the file was cut meanwhile. case: FUN-136 */
+static void test_volatile_text_stays_where_it_is(void **state)
+{
+    static uint8_t storage[100000], bytes[1000];
+    struct mbuf_ext e;
+    uint32_t off, of_file = 0;
+
+    assert_true(mbuf_ext_init(&e, NULL, storage, sizeof(storage), window_free));
+    unit_open(1, 65536);
+    unit_segment(101, bytes, 100, 0, 0);
+    volatile_segment(&e, 201, 100); /* there is room for it behind the one before */
+    volatile_segment(&e, 501, 100); /* it is alone */
+    unit_segment(301, bytes, 200, 0, 0);
+    unit_check_queue();
+    unit_segment(1, bytes, 100, 0, 0);
+    assert_int_equal(tcb.rcv_nxt, 601);
+    for (const struct mbuf *m = sockbuf_head(&so.so_rcv, &off); m; m = sockbuf_next(m))
+        of_file += m->m_flags & M_VOLATILE ? m->m_len : 0;
+    assert_int_equal(of_file, 200);
+    unit_close();
+    mbuf_ext_drop(&e);
+}
+
 /* One segment over many that are held, in order and out of order: only gaps are taken, and what it
  * brought is counted once. */
 static void test_spans_many(void **state)
@@ -429,6 +470,7 @@ int main(void)
         BUF_TEST(test_no_memory),
         BUF_TEST(test_new_limit),
         BUF_TEST(test_spans_many),
+        BUF_TEST(test_volatile_text_stays_where_it_is),
         BUF_TEST(test_form_may_change),
         BUF_TEST(test_cost_is_logarithmic),
     };
