@@ -9,7 +9,7 @@
  * drivers than there are cores.
  *
  * Spinning must not keep the thread that is waited for off the core. After some turns a thread
- * yields; how many adapts: when a yield took long and brought what was waited for, the two share a
+ * yields; how many adapts: when yields take long and bring what was waited for, the two share a
  * core, and the next yields come at once. Yields that return at once, or give the core to
  * strangers, become rarer.
  *
@@ -225,7 +225,8 @@ void runtime_progress(void)
 {
     if (yields.was_long) {
         yields.was_long = false;
-        yields.after = YIELD_MIN;
+        /* By chance it may once be so. */
+        yields.after = MAX(yields.after / 8, YIELD_MIN);
     }
 }
 
