@@ -7,8 +7,8 @@
 
 /* --- the urgent mark: so_oobmark, a position as so_rcv counts --- */
 
-/* Bytes that may be read before the urgent mark is met, of `used`; *at_mark: it must be passed
- * first. With SS_URGENT and the lock of so_rcv. */
+/* Bytes that may be read before the urgent mark is met, of `used`; *at_mark: who has copied some,
+ * or reads to the end of these, stops there. With SS_URGENT and the lock of so_rcv. */
 static uint32_t up_to_mark(struct socket *so, uint32_t used, int flags, size_t copied,
                            bool *at_mark)
 {
@@ -18,7 +18,7 @@ static uint32_t up_to_mark(struct socket *so, uint32_t used, int flags, size_t c
     if (!(st & SS_URGENT))
         return used;
     if (ahead) {
-        *at_mark = used > ahead && !!(flags & MSG_PEEK) && copied >= ahead;
+        *at_mark = used >= ahead;
         return MIN(used, ahead);
     }
     *at_mark = copied > 0;
@@ -91,6 +91,7 @@ struct so_recv_look so_recv_look(struct socket *so, size_t room, int flags, size
     }
     if (used > l.off)
         l.n = (uint32_t)MIN(room, used - l.off);
+    l.at_mark = l.at_mark && l.off + l.n >= used;
     return l;
 }
 

@@ -152,7 +152,9 @@ static void test_waitall_partial(void **state)
     fake_data(fd, "abc", 3);
     AS_OWNER(so_oob_arrived(fake_so(fd), 'Z', true, 0));
     fake_data(fd, "defg", 4);
+    int step = wait_step;
     assert_int_equal(weir_recv(fd, buf, 9, MSG_WAITALL), 3);
+    assert_int_equal(wait_step, step); /* at once, for nothing more may ever come */
     assert_int_equal(weir_recv(fd, buf, 4, MSG_WAITALL), 4);
     weir_close(fd);
 }
