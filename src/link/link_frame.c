@@ -265,3 +265,17 @@ int link_csum_complete(struct mbuf **mp)
     m->m_pkt.csum_flags &= (uint16_t)~CSUM_L4_PARTIAL;
     return 0;
 }
+
+size_t link_frame_iov(const struct mbuf *m, struct iovec *iov, size_t max)
+{
+    size_t n = 0;
+
+    for (; m; m = m->m_next) {
+        if (m->m_len == 0)
+            continue;
+        if (n == max)
+            return 0;
+        iov[n++] = (struct iovec){.iov_base = m->m_data, .iov_len = m->m_len};
+    }
+    return n;
+}

@@ -4,6 +4,7 @@
 #define WEIR_LINK_LINK_FRAME_H
 
 #include "buf/mbuf.h"
+#include <sys/uio.h>
 
 #define LINK_ETHER_HEADER 14
 /* Enough for Ethernet, IPv6 and TCP headers with all options, or IPv4's. */
@@ -41,6 +42,9 @@ void link_frame_segment(uint8_t *h, const struct link_frame *f, uint32_t i, uint
  * returns  how many; -ENOMEM; -EPROTO not TCP, or more than LINK_TSO_MAX_SEGS */
 int link_tso_cut(struct mbuf_account *acct, struct mbuf **m, bool bare,
                  struct mbuf **list) NODISCARD;
+
+/* The frame's pieces as io vectors, up to max. 0: it has more, and must be copied together. */
+size_t link_frame_iov(const struct mbuf *m, struct iovec *iov, size_t max);
 
 /* Do what CSUM_L4_PARTIAL asks for, in software. *m may change; 0, or -ENOMEM, -EPROTO with the
  * frame freed. */

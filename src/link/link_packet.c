@@ -10,6 +10,7 @@
 #include "link_packet.h"
 
 #include "link_packet_ring.h"
+#include "link_frame.h"
 #include "link_vnet.h"
 
 #include <arpa/inet.h>
@@ -54,21 +55,6 @@ struct packet_link {
 
 /* --- sending --- */
 
-/* The frame's pieces as io vectors; 0 when they are more than max. */
-static size_t frame_iov(const struct mbuf *m, struct iovec *iov, size_t max)
-{
-    size_t n = 0;
-
-    for (; m; m = m->m_next) {
-        if (m->m_len == 0)
-            continue;
-        if (n == max)
-            return 0;
-        iov[n++] = (struct iovec){.iov_base = m->m_data, .iov_len = m->m_len};
-    }
-    return n;
-}
-
 /* Fill messages with frames until there is no room. Returns how many; a frame of too many pieces
  * goes alone, made contiguous. 0: the first one's data have vanished (files that are cut). */
 static size_t fill_messages(struct packet_link *l, struct mbuf **frames, size_t n)
@@ -80,7 +66,7 @@ static size_t fill_messages(struct packet_link *l, struct mbuf **frames, size_t 
         if (PACKET_IOV - used < 2)
             break;
         size_t room = MIN(PACKET_IOV - used - 1, (size_t)PACKET_FRAME_IOV);
-        size_t pieces = frame_iov(frames[i], iov + 1, room);
+        size_t pieces = link_frame_iov(frames[i], iov + 1, room);
         if (pieces == 0) {
             if (i > 0)
                 break;

@@ -6,6 +6,7 @@
  * about what it holds. */
 #include "link_tap.h"
 
+#include "link_frame.h"
 #include "link_vnet.h"
 
 #include <fcntl.h>
@@ -43,21 +44,6 @@ struct tap {
 
 /* --- sending --- */
 
-/* The frame as io vectors behind the header's; 0 when it has too many pieces or is too long. */
-static int frame_iov(const struct mbuf *m, struct iovec *iov, int max)
-{
-    int n = 0;
-
-    for (; m; m = m->m_next) {
-        if (m->m_len == 0)
-            continue;
-        if (n == max)
-            return 0;
-        iov[n++] = (struct iovec){.iov_base = m->m_data, .iov_len = m->m_len};
-    }
-    return n;
-}
-
 /* 0 sent; -EAGAIN not now; else the errno with which the frame was refused. */
 static int send_frame(struct tap *t, const struct mbuf *m)
 {
@@ -70,7 +56,7 @@ static int send_frame(struct tap *t, const struct mbuf *m)
         return -EMSGSIZE;
     link_vnet_build(&h, m);
     iov[0] = (struct iovec){.iov_base = &h, .iov_len = sizeof(h)};
-    int n = frame_iov(m, iov + 1, TAP_IOV - 1);
+    size_t n = link_frame_iov(m, iov + 1, TAP_IOV - 1);
     if (n == 0) {
         mbuf_copy_out(m, 0, len, t->linear);
         if (unlikely(!mbuf_chain_intact(m)))
