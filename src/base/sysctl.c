@@ -193,6 +193,16 @@ static int parse_value(const struct knob_info *info, const char *text, int64_t *
     return *value < info->min || *value > info->max ? -ERANGE : 0;
 }
 
+int sysctl_check(const char *name, const char *value)
+{
+    int id = sysctl_find(name);
+    int64_t v;
+
+    if (id < 0)
+        return -ENOENT;
+    return knob_table[id].type == KNOB_TYPE_PROC ? 0 : parse_value(&knob_table[id], value, &v);
+}
+
 int sysctl_set(struct weir_stack *s, const char *name, const char *value)
 {
     int id = sysctl_find(name);

@@ -71,5 +71,7 @@ int sysctl_find(const char *name);
  * out of [min, max], -EPERM read-only, -ENOSPC out too small. */
 int sysctl_get(struct weir_stack *s, const char *name, char *out, size_t out_size) NODISCARD;
 int sysctl_set(struct weir_stack *s, const char *name, const char *value) NODISCARD;
+/* The same errors without a stack, and nothing is set. What only a stack's handler knows passes. */
+int sysctl_check(const char *name, const char *value) NODISCARD;
 
 #endif

@@ -34,6 +34,7 @@ struct copy {
     struct settings sets, remote_sets;
     int family;
     bool json;
+    struct net_setup setup[2];
     struct net net[2];
     int in_fd, out_fd, listen_fd, fd[2];
     struct sockaddr_storage peer;
@@ -173,11 +174,8 @@ static bool receive_file(struct copy *c)
 
 static bool transfer(struct copy *c, char *err, size_t size)
 {
-    struct net_setup setup[2] = {
-        {.name = "copy-sender", .link = c->link, .sets = &c->sets},
-        {.name = "copy-receiver", .link = c->link, .sets = &c->remote_sets}};
     pthread_t sender;
-    if (net_open_pair(c->net, setup, err, size) != 0 ||
+    if (net_open_pair(c->net, c->setup, err, size) != 0 ||
         net_pair_address(false, c->link, c->family, &c->peer, err, size) != 0)
         return false;
     net_sockaddr_set_port(&c->peer, COPY_PORT);
@@ -314,6 +312,7 @@ int cmd_copy(int argc, char **argv)
                             .fd = {-1, -1},
                             .family = AF_INET,
                             .mutex = PTHREAD_MUTEX_INITIALIZER};
+    char err[256];
     int o;
     opterr = 0;
     optind = 0;
@@ -352,6 +351,12 @@ int cmd_copy(int argc, char **argv)
         return cli_usage("copy", "give SOURCE and DESTINATION");
     c.source = argv[optind];
     c.destination = argv[optind + 1];
+    c.setup[0] =
+        (struct net_setup){.name = "copy-sender", .link = c.link, .sets = &c.sets, .cc = c.cc};
+    c.setup[1] =
+        (struct net_setup){.name = "copy-receiver", .link = c.link, .sets = &c.remote_sets};
+    if (!net_check(&c.setup[0], err, sizeof(err)) || !net_check(&c.setup[1], err, sizeof(err)))
+        return cli_usage("copy", "%s", err);
     if (sodium_init() < 0)
         return cli_fail("copy", "libsodium does not start");
     return run(&c);

@@ -391,13 +391,9 @@ static int parse(int argc, char **argv, struct nc *n, struct net_setup *setup,
             return cli_bad_option("nc", c, argv);
         }
     }
-    if (setup->kernel ? setup->link != NULL || sets->count > 0
-                      : setup->link == NULL || net_link_is_mem(setup->link))
-        return cli_usage("nc",
-                         setup->kernel
-                             ? "--link and --set are for the weir stack"
-                             : "give a --link that leads out of this process, or --stack kernel");
-    return parse_arguments(argc, argv, n);
+    setup->cc = n->cc;
+    int status = net_check_leading_out("nc", setup);
+    return status >= 0 ? status : parse_arguments(argc, argv, n);
 }
 
 int cmd_nc(int argc, char **argv)

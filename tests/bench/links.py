@@ -7,12 +7,14 @@ both ends of one, Weir at the far end of another. Each round measures all conten
 after the other, in an order that turns; what is told is the median of the rounds' ratios with their
 spread. The near end is the kernel's TCP with CUBIC always. Needs root.
 
-  packet   MTU 1500, offloads of all interfaces off, as on a wire; RR and CRR with a Weir that spins
+  packet   MTU 1500, offloads of all interfaces off, as on a wire; RR and CRR with a Weir that spins,
+           and against a bare reflector (packet_reflector), which answers segments without a TCP:
+           what a packet socket can reach at all
   tap      superframes; against a veth pair with its offloads, and against a bare pump (tap_pump),
            which moves superframes between TAP and the kernel's TCP with no more of a TCP of its own
            than that takes
 
-usage: links.py WEIR [--pump TAP_PUMP] [-n ROUNDS] [-l SECONDS] [-t TEST[,TEST]...] [-J]
+usage: links.py WEIR [--pump TAP_PUMP] [--reflector PACKET_REFLECTOR] [-n ROUNDS] [-l SECONDS] [-t TEST[,TEST]...] [-J]
 """
 import argparse
 import contextlib
@@ -161,12 +163,29 @@ def pump(test):
     return float(out.stdout)
 
 
+def reflector(test):
+    mode = {"TCP_RR": "rr", "TCP_CRR": "crr"}[test]
+    serve = subprocess.Popen([*in_far(args.reflector, "serve", "p1", "10.2.0.2"), mode],
+                             stdin=subprocess.DEVNULL)
+    try:
+        out = subprocess.run([args.reflector, mode, "10.2.0.2", str(args.l)], capture_output=True,
+                             stdin=subprocess.DEVNULL, text=True)
+    finally:
+        serve.kill()
+        serve.wait()
+    if out.returncode:
+        sys.exit(f"links.py: reflector: {out.stderr}")
+    return float(out.stdout)
+
+
 # name: (test, the one in question, what it is compared with: (name, function, wanted ratio)...)
 TESTS = {
     "packet-out": ("TCP_MAERTS", packet, ("kernel", kernel_off, 1.0)),
     "packet-in": ("TCP_STREAM", packet, ("kernel", kernel_off, 1.1)),
-    "packet-rr": ("TCP_RR", packet_polling, ("kernel", kernel_off, 1.4)),
-    "packet-crr": ("TCP_CRR", packet_polling, ("kernel", kernel_off, 1.8)),
+    "packet-rr": ("TCP_RR", packet_polling, ("kernel", kernel_off, 1.4),
+                  ("reflector", reflector, None)),
+    "packet-crr": ("TCP_CRR", packet_polling, ("kernel", kernel_off, 1.8),
+                   ("reflector", reflector, None)),
     "packet-rr-sleeping": ("TCP_RR", packet, ("kernel", kernel_off, None)),
     "packet-crr-sleeping": ("TCP_CRR", packet, ("kernel", kernel_off, None)),
     "tap-out": ("TCP_MAERTS", tap, ("kernel", kernel_on, 0.45), ("pump", pump, 0.8)),
@@ -178,7 +197,8 @@ TESTS = {
 
 def measure(name):
     test, ours, *others = TESTS[name]
-    others = [o for o in others if o[1] is not pump or args.pump]
+    built = {pump: args.pump, reflector: args.reflector}
+    others = [o for o in others if built.get(o[1], True)]
     contenders = [("weir", ours), *((o[0], o[1]) for o in others)]
     values = {label: [] for label, _ in contenders}
     for i in range(args.n):
@@ -200,14 +220,17 @@ def parse():
     p = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].strip())
     p.add_argument("weir")
     p.add_argument("--pump")
+    p.add_argument("--reflector")
     p.add_argument("-n", type=int, default=5)
     p.add_argument("-l", type=float, default=2)
     p.add_argument("-t", default=",".join(TESTS))
     p.add_argument("-J", action="store_true")
     a = p.parse_args()
     a.weir = os.path.abspath(a.weir)
-    beside = os.path.join(os.path.dirname(a.weir), "tests/bench/tap_pump")
-    a.pump = a.pump or (beside if os.path.exists(beside) else None)
+    for tool, name in ("pump", "tap_pump"), ("reflector", "packet_reflector"):
+        beside = os.path.join(os.path.dirname(a.weir), "tests/bench", name)
+        if not getattr(a, tool) and os.path.exists(beside):
+            setattr(a, tool, beside)
     a.t = a.t.split(",")
     for t in a.t:
         if t not in TESTS:

@@ -13,7 +13,7 @@
 #include <jansson.h>
 #include <signal.h>
 
-#define AB_MAX_SIDES 4
+#define AB_MAX_SIDES 5
 #define AB_MAX_ROUNDS 1000
 #define AB_MAX_WORDS 256
 /* In so many rounds in a row the interval must be narrow: one that happens to be narrow is also

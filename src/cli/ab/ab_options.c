@@ -213,7 +213,9 @@ static int check(const struct parts *p, struct ab_options *o)
         char *v[AB_MAX_WORDS + 1]; /* getopt changes the order */
         memcpy(v, w->v, sizeof(v));
         int e = bench_parse((int)w->count - 1, v + 1, &b);
-        if (e >= 0)
+        if (e == CLI_OK)
+            return cli_usage("ab", "a run cannot have bench's option --help");
+        if (e > 0)
             return CLI_USAGE;
         if (b.params.length_ns == 0)
             return cli_usage("ab", "runs need a length: -l 0 has none");

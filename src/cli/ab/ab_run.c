@@ -124,7 +124,7 @@ static bool width_met(const struct ab_plan *plan, const struct ab_outcome *o)
 bool ab_run(const struct ab_plan *plan, struct ab_outcome *o)
 {
     uint64_t state = plan->seed;
-    char warm_up[AB_MAX_SIDES + 1] = "abcd";
+    char warm_up[AB_MAX_SIDES + 1] = "abcde";
     unsigned narrow = 0;
     bool asked = plan->width_pct > 0 || plan->ratio_width > 0;
     *o = (struct ab_outcome){0};

@@ -271,12 +271,12 @@ static int print_json(json_t *o)
     return cli_flush("bench");
 }
 
-static int report_failure(const struct bench *b, const char *error)
+static int report_failure(const struct bench *b, int status, const char *error)
 {
     if (b->o->json)
         (void)print_json(json_pack("{s:s, s:s, s:s}", "test", bench_test_name[b->o->params.test],
                                    "stack", b->result.stack, "error", error));
-    return cli_fail("bench", "%s", error);
+    return status == CLI_USAGE ? cli_usage("bench", "%s", error) : cli_fail("bench", "%s", error);
 }
 
 /* Payload of the measured part, and its rate in Mb/s. */
@@ -292,6 +292,10 @@ static uint64_t measured_bytes(const struct bench *b, double *mbps)
 static int report(struct bench *b)
 {
     const struct bench_options *o = b->o;
+    struct ticker *t = &b->ticker;
+    for (unsigned i = 0; i < o->params.streams; i++)
+        t->first_stream[i] = t->last_stream[i] - t->first_stream[i];
+    b->result.stream_bytes = t->started ? t->first_stream : NULL;
     double mbps;
     uint64_t bytes = measured_bytes(b, &mbps);
     if (!bench_is_stream(o->params.test))
@@ -344,6 +348,15 @@ static int run_bench(struct bench *b)
 {
     const struct bench_options *o = b->o;
     char err[256] = "";
+    const struct net_setup near = {.kernel = o->kernel,
+                                   .link = o->link,
+                                   .sets = &o->sets,
+                                   .cc = o->params.cc_asked ? o->params.cc : NULL},
+                           far = {.kernel = o->kernel, .sets = &o->remote_sets};
+    if (!net_check(&near, err, sizeof(err)) || !net_check(&far, err, sizeof(err))) {
+        watch_stop(b);
+        return report_failure(b, CLI_USAGE, err);
+    }
     if (o->limit)
         run_limit(b, LIMIT_RUNS / 2, LIMIT_RUN_NS);
     bool good = (o->host == NULL ? setup_here : setup_there)(b, err, sizeof(err)) && run_test(b);
@@ -353,9 +366,10 @@ static int run_bench(struct bench *b)
     watch_stop(b);
     if (good && enough_samples(b))
         return report(b);
-    return report_failure(b, err[0]            ? err
-                             : b->run.error[0] ? b->run.error
-                                               : "interrupted before it began");
+    return report_failure(b, CLI_FAILED,
+                          err[0]            ? err
+                          : b->run.error[0] ? b->run.error
+                                            : "interrupted before it began");
 }
 
 int cmd_bench(int argc, char **argv)
@@ -363,7 +377,11 @@ int cmd_bench(int argc, char **argv)
     static struct bench_options o;
     char err[256];
     int status = bench_parse(argc, argv, &o);
-    if (status >= 0)
+    if (status == CLI_OK) {
+        fputs(bench_help, stdout);
+        return cli_flush("bench");
+    }
+    if (status > 0)
         return status;
     if (o.params.test == TCP_SENDFILE && !bench_file_open(o.file, &o.params, err, sizeof(err)))
         return cli_fail("bench", "%s", err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Benchmarks: what a test is, one side of it (engine), its clock (run), and what comes out.
  *
- * How it works: a test has two sides. Each side is an engine: a thread for each stream that
- * connects or accepts and then sends, receives or converses as the test says. A run samples the
+ * How it works: a test has two sides. Each side is an engine: streams that connect or accept and
+ * then send, receive or converse as the test says. Few streams have a thread each, in blocking
+ * calls; many share one thread, which waits at an epoll set. A run samples the
  * engines' totals at the boundaries of the intervals; all results are differences of samples, so
  * that intervals always add up to the whole. Both sides are in this process on the same run, or the
  * far one is a session of `weir server`, which samples for itself and tells by JSON lines. */
@@ -14,7 +15,8 @@
 #include <jansson.h>
 #include <pthread.h>
 
-#define BENCH_MAX_STREAMS 128
+#define BENCH_MAX_STREAMS 2048
+#define BENCH_MAX_THREADS 4 /* of a side; more streams than that share one */
 #define BENCH_MAX_SAMPLES 100000
 #define BENCH_MAX_MESSAGE (64u << 20)
 #define BENCH_MAX_SECONDS 1000000
@@ -88,12 +90,26 @@ void run_measure(struct run *r, struct engine *const *e, unsigned engines,
 /* ---- bench_engine.c: one side ---- */
 enum { PHASE_WARM, PHASE_MEASURE, PHASE_STOP };
 
-struct worker {
+/* One connection at a time. */
+struct stream {
     CACHE_ALIGNED _Atomic uint64_t bytes; /* payload received, or sent where this side only sends */
     _Atomic uint64_t transactions;
-    struct engine *engine;
-    int index;
     int fd; /* under the engine's mutex when changed; -1 none */
+    bool published;
+    /* Of bench_events.c: */
+    uint8_t step;
+    uint32_t events;    /* that its set was told; 0: not in the set */
+    uint32_t done;      /* bytes of the message that is under way */
+    uint64_t before_ns; /* when the transaction began */
+    off_t at;           /* in the file */
+    struct stream *next_free;
+};
+
+/* A thread: of one stream, or of all. */
+struct worker {
+    struct engine *engine;
+    struct stream *stream;
+    unsigned streams;
     pthread_t thread;
     bool started, ended;
     uint64_t cpu_ns; /* when ended */
@@ -115,8 +131,10 @@ struct engine {
     unsigned ready, ended;
     uint32_t sndbuf, rcvbuf; /* of the first connection, as the stack says */
     uint64_t counter_base;
-    struct worker *worker; /* p.streams of them */
-    char cc_refused[128];  /* why the congestion control was not set; "" it was */
+    struct stream *stream; /* p.streams of them */
+    struct worker *worker;
+    unsigned workers;
+    char cc_refused[128]; /* why the congestion control was not set; "" it was */
 };
 
 /* The passive side: listens on *sa's address (any port when 0) and starts. *sa gets the port. 0, -1
@@ -135,14 +153,22 @@ void engine_stop(struct engine *e);
 void engine_hist(const struct engine *e,
                  struct hist *out); /* after engine_stop, before engine_free */
 void engine_free(struct engine *e);
-/* bench_roles.c: what a worker does once it runs. False: it failed (run_fail was called, unless
- * stopping). */
+/* What a worker does once it runs: bench_roles.c with one stream, bench_events.c with many. False:
+ * it failed (run_fail was called, unless stopping). */
 bool worker_role(struct worker *w);
-void worker_publish(struct worker *w, int fd); /* its connection is fd; counts it as ready once */
+bool worker_events(struct worker *w);
+bool worker_stopping(const struct worker *w);
+/* The stream's connection is fd; counts the stream as ready once. */
+void stream_publish(struct worker *w, struct stream *s, int fd);
 /* Name the descriptor that the thread may block in from now on (-1: none), so that engine_stop can
  * wake it. False: the end has come already, do not block. */
-bool worker_hold(struct worker *w, int fd);
-void worker_close(struct worker *w);
+bool stream_hold(struct worker *w, struct stream *s, int fd);
+static inline void stream_add_bytes(struct stream *s, uint64_t n)
+{
+    STORE_RELAXED(&s->bytes, LOAD_RELAXED(&s->bytes) + n); /* one writer */
+}
+/* A request and its response; began: when (0: not to be timed). */
+void stream_add_transaction(struct worker *w, struct stream *s, uint64_t began_ns, uint64_t now_ns);
 /* A connection's options, before connect or listen. */
 int engine_prepare(struct engine *e, int fd) NODISCARD;
 bool engine_failed(struct worker *w,
@@ -175,6 +201,7 @@ struct bench_result {
     const char *stack, *link, *host; /* host NULL: both ends here */
     struct series side[2];           /* local, remote */
     struct hist *hist;               /* NULL: none */
+    const uint64_t *stream_bytes;    /* of each stream, where they count; NULL: not known */
     uint32_t sndbuf[2], rcvbuf[2];
     double start_time;              /* s since the epoch, of the measured part */
     json_t *sysctl, *sysctl_remote; /* borrowed; may be NULL */
@@ -187,13 +214,15 @@ unsigned result_sending_side(enum bench_test t);
 json_t *result_json(const struct bench_result *r);
 void result_print(const struct bench_result *r);
 json_t *number_or_null(double v, bool known);
+/* Jain's index: 1 when all have the same, 1/n when one has all; NAN when there is nothing. */
+double fairness(const uint64_t *v, unsigned n);
 
-/* Interval lines as they come. */
+/* Interval lines as they come, and what each stream had at the first and the last of them. */
 struct ticker {
     const struct bench_params *p;
-    bool on, headed;
+    bool on;
     uint64_t base_ns, last_ns, last_bytes, last_transactions;
-    uint64_t last_stream[BENCH_MAX_STREAMS];
+    uint64_t first_stream[BENCH_MAX_STREAMS], last_stream[BENCH_MAX_STREAMS];
     bool started;
 };
 void ticker_sample(struct ticker *t, const struct sample *x, const uint64_t *streams);

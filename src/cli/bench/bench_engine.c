@@ -40,8 +40,11 @@ int engine_prepare(struct engine *e, int fd)
     if (e->p.nodelay && net_set_nodelay(n, fd) != 0)
         return -1;
     if (e->p.cc[0] != '\0' && net_set_cc(n, fd, e->p.cc) != 0) {
-        if (e->p.cc_asked)
+        if (e->p.cc_asked) {
+            run_fail(e->run, "the %s stack refused congestion control %s: %s", n->ops->name,
+                     e->p.cc, strerror(errno));
             return -1;
+        }
         pthread_mutex_lock(&e->mutex);
         if (e->cc_refused[0] == '\0')
             snprintf(e->cc_refused, sizeof(e->cc_refused),
@@ -63,38 +66,52 @@ static void note_buffers(struct engine *e, int fd)
         e->rcvbuf = (uint32_t)v;
 }
 
-void worker_publish(struct worker *w, int fd)
+bool worker_stopping(const struct worker *w)
+{
+    return atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_STOP;
+}
+
+void stream_publish(struct worker *w, struct stream *s, int fd)
 {
     struct engine *e = w->engine;
     pthread_mutex_lock(&e->mutex);
-    w->fd = fd;
-    if (w->index == 0)
+    s->fd = fd;
+    if (s == e->stream && !s->published)
         note_buffers(e, fd);
-    e->ready++;
+    e->ready += !s->published;
+    s->published = true;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->mutex);
 }
 
-bool worker_hold(struct worker *w, int fd)
+bool stream_hold(struct worker *w, struct stream *s, int fd)
 {
     struct engine *e = w->engine;
     pthread_mutex_lock(&e->mutex);
-    w->fd = fd;
+    s->fd = fd;
     /* Whoever stops sets the phase, then cuts what is held: one of the two sees the other. */
     bool going_on = atomic_load(&e->phase) != PHASE_STOP;
     pthread_mutex_unlock(&e->mutex);
     return going_on;
 }
 
+void stream_add_transaction(struct worker *w, struct stream *s, uint64_t began_ns, uint64_t now_ns)
+{
+    const struct engine *e = w->engine;
+    if (began_ns > 0 && atomic_load_explicit(&e->phase, memory_order_relaxed) == PHASE_MEASURE)
+        hist_add(&w->hist, (int64_t)(now_ns - began_ns));
+    stream_add_bytes(s, (uint64_t)e->p.request + e->p.response);
+    STORE_RELAXED(&s->transactions, LOAD_RELAXED(&s->transactions) + 1);
+}
+
 /* A benchmark's result is taken before its connections end, so they are cut: nothing is left in
  * TIME_WAIT, and a slow link need not be drained. */
-void worker_close(struct worker *w)
+static void stream_cut(struct engine *e, struct stream *s)
 {
-    struct engine *e = w->engine;
     struct linger cut = {.l_onoff = 1, .l_linger = 0};
     pthread_mutex_lock(&e->mutex);
-    int fd = w->fd;
-    w->fd = -1;
+    int fd = s->fd;
+    s->fd = -1;
     pthread_mutex_unlock(&e->mutex);
     if (fd < 0)
         return;
@@ -118,8 +135,9 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     struct engine *e = w->engine;
     pin(e->cpu);
-    (void)worker_role(w);
-    worker_close(w);
+    (void)(w->streams > 1 ? worker_events(w) : worker_role(w));
+    for (unsigned i = 0; i < w->streams; i++)
+        stream_cut(e, &w->stream[i]);
     pthread_mutex_lock(&e->mutex);
     w->cpu_ns = thread_cpu_ns(pthread_self());
     w->ended = true;
@@ -153,17 +171,21 @@ static int start_workers(struct engine *e)
     size_t size = buffer_size(&e->p);
     if (e->net->stack != NULL)
         e->counter_base = COUNTER_READ(e->net->stack, tcp_tx_rexmt);
-    e->worker = aligned_alloc(CACHE_LINE, e->p.streams * sizeof(struct worker));
-    if (e->worker == NULL) {
+    unsigned each = e->p.streams > BENCH_MAX_THREADS ? e->p.streams : 1;
+    e->workers = e->p.streams / each;
+    e->stream = aligned_alloc(CACHE_LINE, e->p.streams * sizeof(struct stream));
+    e->worker = calloc(e->workers, sizeof(struct worker));
+    if (e->stream == NULL || e->worker == NULL) {
         run_fail(e->run, "out of memory");
         return -1;
     }
-    memset(e->worker, 0, e->p.streams * sizeof(struct worker));
-    for (unsigned i = 0; i < e->p.streams; i++) {
+    for (unsigned i = 0; i < e->p.streams; i++)
+        e->stream[i] = (struct stream){.fd = -1};
+    for (unsigned i = 0; i < e->workers; i++) {
         struct worker *w = &e->worker[i];
         w->engine = e;
-        w->index = (int)i;
-        w->fd = -1;
+        w->stream = &e->stream[i * each];
+        w->streams = each;
         hist_init(&w->hist);
         w->buf = aligned_alloc(4096, size);
         if (w->buf == NULL) {
@@ -187,7 +209,8 @@ int engine_listen(struct engine *e, const struct net *n, struct run *r,
 {
     socklen_t len = sizeof(*sa);
     engine_init(e, n, r, p, cpu);
-    int fd = n->ops->socket(n->stack, sa->ss_family, SOCK_STREAM);
+    int type = SOCK_STREAM | (p->streams > BENCH_MAX_THREADS ? SOCK_NONBLOCK : 0);
+    int fd = n->ops->socket(n->stack, sa->ss_family, type);
     if (fd < 0) {
         run_fail(r, "socket: %s", strerror(errno));
         return -1;
@@ -251,7 +274,7 @@ static void sample_tcp(struct engine *e, struct sample *x)
     unsigned known = 0;
     uint64_t rtt = 0;
     for (unsigned i = 0; e->p.test != TCP_CRR && i < e->p.streams; i++) {
-        if (e->worker[i].fd < 0 || !net_tcp_info(e->net, e->worker[i].fd, &ti))
+        if (e->stream[i].fd < 0 || !net_tcp_info(e->net, e->stream[i].fd, &ti))
             continue;
         known++;
         x->retransmits += ti.retransmits;
@@ -271,13 +294,13 @@ void engine_sample(struct engine *e, struct sample *x, uint64_t *streams)
 {
     *x = (struct sample){.at_ns = clock_now_ns()};
     for (unsigned i = 0; i < e->p.streams; i++) {
-        struct worker *w = &e->worker[i];
-        streams[i] = LOAD_RELAXED(&w->bytes);
+        struct stream *s = &e->stream[i];
+        streams[i] = LOAD_RELAXED(&s->bytes);
         x->bytes += streams[i];
-        x->transactions += LOAD_RELAXED(&w->transactions);
+        x->transactions += LOAD_RELAXED(&s->transactions);
     }
     pthread_mutex_lock(&e->mutex); /* threads stay, descriptors stay */
-    for (unsigned i = 0; i < e->p.streams; i++) {
+    for (unsigned i = 0; i < e->workers; i++) {
         struct worker *w = &e->worker[i];
         x->cpu_ns += w->ended ? w->cpu_ns : thread_cpu_ns(w->thread);
     }
@@ -292,8 +315,8 @@ static void cut_all(struct engine *e)
 {
     pthread_mutex_lock(&e->mutex);
     for (unsigned i = 0; i < e->p.streams; i++)
-        if (e->worker[i].fd >= 0)
-            (void)e->net->ops->shutdown(e->worker[i].fd, SHUT_RDWR);
+        if (e->stream[i].fd >= 0)
+            (void)e->net->ops->shutdown(e->stream[i].fd, SHUT_RDWR);
     pthread_mutex_unlock(&e->mutex);
     if (e->listen_fd >= 0)
         (void)e->net->ops->shutdown(e->listen_fd, SHUT_RDWR);
@@ -303,7 +326,7 @@ void engine_stop(struct engine *e)
 {
     unsigned started = 0;
     atomic_store(&e->phase, PHASE_STOP);
-    for (unsigned i = 0; e->worker != NULL && i < e->p.streams; i++)
+    for (unsigned i = 0; e->worker != NULL && i < e->workers; i++)
         started += e->worker[i].started;
     if (started > 0) {
         uint64_t until =
@@ -318,7 +341,7 @@ void engine_stop(struct engine *e)
         if (!all)
             cut_all(e);
     }
-    for (unsigned i = 0; e->worker != NULL && i < e->p.streams; i++)
+    for (unsigned i = 0; e->worker != NULL && i < e->workers; i++)
         if (e->worker[i].started)
             pthread_join(e->worker[i].thread, NULL);
     if (e->listen_fd >= 0)
@@ -328,7 +351,7 @@ void engine_stop(struct engine *e)
 
 void engine_hist(const struct engine *e, struct hist *out)
 {
-    for (unsigned i = 0; i < e->p.streams; i++)
+    for (unsigned i = 0; i < e->workers; i++)
         hist_merge(out, &e->worker[i].hist);
 }
 
@@ -336,9 +359,10 @@ void engine_free(struct engine *e)
 {
     if (e->run == NULL)
         return;
-    for (unsigned i = 0; e->worker != NULL && i < e->p.streams; i++)
+    for (unsigned i = 0; e->worker != NULL && i < e->workers; i++)
         free(e->worker[i].buf);
     free(e->worker);
+    free(e->stream);
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->mutex);
     *e = (struct engine){0};

@@ -28,7 +28,7 @@ const char bench_help[] =
     "                    sends (the whole file)\n"
     "  -r REQ,RSP        request and response size (1,1)\n"
     "  -s BYTES          socket buffer size of both ends (the stack's own)\n"
-    "  -P STREAMS        parallel connections (1; at most 128)\n"
+    "  -P STREAMS        parallel connections (1; at most 2048)\n"
     "  -D                set TCP_NODELAY\n"
     "  -H HOST           far end;  -p PORT  its port (12866)\n"
     "  -4, -6            address family\n"
@@ -143,7 +143,8 @@ static int parse_parameter(int c, struct bench_options *o)
         return -1;
     case 'P':
         if (!parse_u64(optarg, 1, BENCH_MAX_STREAMS, &v))
-            return bad("-P", optarg);
+            return cli_usage("bench", "-P: '%s' is not a number of streams from 1 to %d", optarg,
+                             BENCH_MAX_STREAMS);
         p->streams = (uint32_t)v;
         return -1;
     default:
@@ -291,8 +292,7 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
             o->link = optarg;
             break;
         case 'h':
-            fputs(bench_help, stdout);
-            return cli_flush("bench");
+            return CLI_OK;
         case '?':
         case ':':
             return cli_bad_option("bench", c, argv);

@@ -21,8 +21,8 @@ struct bench_options {
     int stack_cpu[2];  /* of the stacks' own threads; CPU_AUTO: any */
 };
 
-/* -1: good, *o is complete and consistent. Otherwise the exit code (help was printed, or the
- * mistake). */
+/* -1: good, *o is complete and consistent. CLI_OK: help is asked for. Otherwise the exit code, and
+ * the mistake was printed. */
 int bench_parse(int argc, char **argv, struct bench_options *o);
 extern const char bench_help[];
 /* For commands that take every option of bench; letters begin with ':'. */

@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#define STREAMS_LISTED 64 /* one by one */
 
 /* The far side receives in TCP_STREAM: what counts is what arrived. */
 unsigned result_counting_side(enum bench_test t)
@@ -145,6 +148,38 @@ static uint64_t message_bytes(const struct bench_params *p)
     return p->file_call > 0 ? p->file_call : p->file_bytes;
 }
 
+double fairness(const uint64_t *v, unsigned n)
+{
+    double sum = 0, squares = 0;
+    for (unsigned i = 0; i < n; i++) {
+        sum += (double)v[i];
+        squares += (double)v[i] * (double)v[i];
+    }
+    return squares > 0 ? sum * sum / (n * squares) : NAN;
+}
+
+/* A stream's share: Mb/s, or transactions a second. */
+static double stream_rate(const struct bench_params *p, uint64_t bytes, double s)
+{
+    double each = (double)p->request + (double)p->response;
+    return bench_is_stream(p->test) ? (double)bytes * 8e-6 / s : (double)bytes / each / s;
+}
+
+static json_t *streams_json(const struct bench_result *r, double s)
+{
+    bool stream = bench_is_stream(r->p.test);
+    json_t *list = json_array();
+    for (unsigned i = 0; r->stream_bytes != NULL && i < r->p.streams; i++) {
+        double v = rounded(stream_rate(&r->p, r->stream_bytes[i], s));
+        json_t *o = json_object();
+        json_object_set_new(o, "bytes", json_integer((json_int_t)r->stream_bytes[i]));
+        json_object_set_new(o, "throughput_mbps", number_or_null(v, stream));
+        json_object_set_new(o, "transactions_per_s", number_or_null(v, !stream));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static void echo_options(json_t *o, const struct bench_result *r)
 {
     const struct bench_params *p = &r->p;
@@ -204,6 +239,11 @@ json_t *result_json(const struct bench_result *r)
     for (size_t i = 0; i < last; i++)
         json_array_append_new(intervals, interval_json(r, i));
     json_object_set_new(o, "intervals", intervals);
+    json_object_set_new(o, "per_stream", streams_json(r, s));
+    bool several = r->stream_bytes != NULL && p->streams > 1;
+    json_object_set_new(
+        o, "fairness",
+        number_or_null(several ? fairness(r->stream_bytes, p->streams) : NAN, several));
     json_object_set(o, "sysctl", r->sysctl != NULL ? r->sysctl : json_null());
     json_object_set(o, "sysctl_remote", r->sysctl_remote != NULL ? r->sysctl_remote : json_null());
     json_object_set(o, "warnings", r->warnings);
@@ -280,6 +320,35 @@ static void print_rr_table(const struct bench_result *r, double s, double trans,
     printf("\n%-6" PRIu32 " %-6" PRIu32 "\n", r->sndbuf[1], r->rcvbuf[1]);
 }
 
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* All of them in columns while they are few, and how they spread. */
+static void print_streams(const struct bench_result *r, double s)
+{
+    static const struct {
+        const char *name;
+        unsigned percent;
+    } q[] = {{"lowest", 0}, {"10 %", 10}, {"median", 50}, {"90 %", 90}, {"highest", 100}};
+    uint64_t v[BENCH_MAX_STREAMS];
+    unsigned n = r->p.streams;
+    bool stream = bench_is_stream(r->p.test);
+    double scale = stream ? 1e3 : 1;
+    memcpy(v, r->stream_bytes, n * sizeof(v[0]));
+    for (unsigned i = 0; n <= STREAMS_LISTED && i < n; i++)
+        printf("%s[%3u] %*.1f MB %*.*f", i % 4 == 0 ? "\n" : "   ", i + 1, 8, (double)v[i] / 1e6,
+               stream ? 6 : 9, stream ? 2 : 0, stream_rate(&r->p, v[i], s) / scale);
+    qsort(v, n, sizeof(v[0]), compare_u64);
+    printf("\nEach stream, %s:", stream ? "10^9bits/s" : "trans/s");
+    for (unsigned i = 0; i < NELEM(q); i++)
+        printf("  %s %.*f", q[i].name, stream ? 3 : 0,
+               stream_rate(&r->p, v[(n - 1) * q[i].percent / 100], s) / scale);
+    printf("\nFairness (Jain's index): %.4f\n", fairness(v, n));
+}
+
 void result_print(const struct bench_result *r)
 {
     const struct series *c = &r->side[result_counting_side(r->p.test)];
@@ -300,6 +369,8 @@ void result_print(const struct bench_result *r)
     if (json_is_integer(rexmt))
         printf("\nRetransmitted segments: %" JSON_INTEGER_FORMAT "\n", json_integer_value(rexmt));
     json_decref(rexmt);
+    if (r->stream_bytes != NULL && r->p.streams > 1 && s > 0)
+        print_streams(r, s);
     print_latency(r->hist);
 }
 
@@ -338,15 +409,15 @@ void ticker_sample(struct ticker *t, const struct sample *x, const uint64_t *str
     unsigned n = t->p->streams;
     bool stream = bench_is_stream(t->p->test);
     char id[16];
-    if (!t->on)
-        return;
     if (!t->started) {
         t->base_ns = x->at_ns;
-        printf("[ ID] Interval        Transfer     Bandwidth\n");
-    } else {
+        memcpy(t->first_stream, streams, n * sizeof(streams[0]));
+        if (t->on)
+            printf("[ ID] Interval        Transfer     Bandwidth\n");
+    } else if (t->on) {
         double from = (double)(t->last_ns - t->base_ns) / 1e9,
                to = (double)(x->at_ns - t->base_ns) / 1e9;
-        for (unsigned i = 0; i < n && (stream || n == 1); i++) {
+        for (unsigned i = 0; i < n && (stream ? n <= STREAMS_LISTED : n == 1); i++) {
             snprintf(id, sizeof(id), "%u", i + 1);
             print_interval(t, id, from, to, streams[i] - t->last_stream[i],
                            x->transactions - t->last_transactions);
@@ -355,7 +426,8 @@ void ticker_sample(struct ticker *t, const struct sample *x, const uint64_t *str
             print_interval(t, "SUM", from, to, x->bytes - t->last_bytes,
                            x->transactions - t->last_transactions);
     }
-    fflush(stdout);
+    if (t->on)
+        fflush(stdout);
     t->started = true;
     t->last_ns = x->at_ns;
     t->last_bytes = x->bytes;

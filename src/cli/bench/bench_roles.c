@@ -2,22 +2,6 @@
  * What the thread of a stream does: netperf's tests, in blocking calls. */
 #include "bench.h"
 
-static bool stopping(const struct worker *w)
-{
-    return atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_STOP;
-}
-
-static void add_bytes(struct worker *w, uint64_t n)
-{
-    STORE_RELAXED(&w->bytes, LOAD_RELAXED(&w->bytes) + n); /* one writer */
-}
-
-static void add_transaction(struct worker *w, uint64_t bytes)
-{
-    add_bytes(w, bytes);
-    STORE_RELAXED(&w->transactions, LOAD_RELAXED(&w->transactions) + 1);
-}
-
 static int connect_one(struct worker *w)
 {
     struct engine *e = w->engine;
@@ -43,7 +27,7 @@ static int accept_one(struct worker *w)
     int fd;
     do {
         fd = w->engine->net->ops->accept(w->engine->listen_fd, NULL, NULL, 0);
-    } while (fd < 0 && !stopping(w) && (errno == EINTR || errno == ECONNABORTED));
+    } while (fd < 0 && !worker_stopping(w) && (errno == EINTR || errno == ECONNABORTED));
     if (fd < 0)
         engine_failed(w, "accept");
     return fd;
@@ -53,12 +37,12 @@ static bool send_stream(struct worker *w, int fd)
 {
     const struct net *n = w->engine->net;
     size_t size = w->engine->p.message;
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         ssize_t r = n->ops->send(fd, w->buf, size, 0);
         if (r < 0 && errno != EINTR)
             return engine_failed(w, "send");
         if (r > 0)
-            add_bytes(w, (uint64_t)r);
+            stream_add_bytes(w->stream, (uint64_t)r);
     }
     return true;
 }
@@ -75,7 +59,7 @@ static bool send_file(struct worker *w, int fd)
     const struct net *n = w->engine->net;
     const struct bench_params *p = &w->engine->p;
     off_t at = 0;
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         uint64_t left = p->file_bytes - (uint64_t)at;
         size_t want = p->file_call > 0 ? (size_t)MIN(left, (uint64_t)p->file_call) : (size_t)left;
         ssize_t r = n->ops->sendfile(fd, p->file_fd, &at, want);
@@ -83,7 +67,7 @@ static bool send_file(struct worker *w, int fd)
             errno = ENODATA; /* it has become shorter */
         if (r == 0 || (r < 0 && errno != EINTR))
             return engine_failed(w, "sendfile");
-        add_bytes(w, r > 0 ? (uint64_t)r : 0);
+        stream_add_bytes(w->stream, r > 0 ? (uint64_t)r : 0);
         if ((uint64_t)at >= p->file_bytes)
             at = 0;
     }
@@ -95,7 +79,7 @@ static bool receive_stream(struct worker *w, int fd)
     const struct net *n = w->engine->net;
     size_t size = w->engine->p.receive > 0 ? w->engine->p.receive : w->engine->p.message;
     int flags = receive_flags(w->engine);
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         ssize_t r = n->ops->recv(fd, w->buf, size, flags);
         if (r < 0 && flags != 0 && errno == EAGAIN)
             continue;
@@ -104,7 +88,7 @@ static bool receive_stream(struct worker *w, int fd)
         if (r == 0 || (r < 0 && errno != EINTR))
             return engine_failed(w, "receive");
         if (r > 0)
-            add_bytes(w, (uint64_t)r);
+            stream_add_bytes(w->stream, (uint64_t)r);
     }
     return true;
 }
@@ -117,7 +101,7 @@ static int receive_all(struct worker *w, int fd, size_t len)
     int flags = receive_flags(w->engine);
     while (got < len) {
         ssize_t r = n->ops->recv(fd, w->buf + got, len - got, flags);
-        if (r < 0 && (errno == EINTR || (flags != 0 && errno == EAGAIN && !stopping(w))))
+        if (r < 0 && (errno == EINTR || (flags != 0 && errno == EAGAIN && !worker_stopping(w))))
             continue;
         if (r <= 0) {
             if (r == 0)
@@ -134,16 +118,14 @@ static bool converse(struct worker *w, int fd)
     const struct bench_params *p = &w->engine->p;
     const struct net *n = w->engine->net;
     uint64_t before = clock_now_ns();
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         if (net_send_all(n, fd, w->buf, p->request) != 0)
             return engine_failed(w, "send");
         if (receive_all(w, fd, p->response) != 1)
             return engine_failed(w, "receive");
         uint64_t after = clock_now_ns();
-        if (atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_MEASURE)
-            hist_add(&w->hist, (int64_t)(after - before));
+        stream_add_transaction(w, w->stream, before, after);
         before = after;
-        add_transaction(w, (uint64_t)p->request + p->response);
     }
     return true;
 }
@@ -153,12 +135,12 @@ static bool respond(struct worker *w, int fd)
 {
     const struct bench_params *p = &w->engine->p;
     const struct net *n = w->engine->net;
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         if (receive_all(w, fd, p->request) != 1)
             return engine_failed(w, "receive");
         if (net_send_all(n, fd, w->buf, p->response) != 0)
             return engine_failed(w, "send");
-        add_transaction(w, (uint64_t)p->request + p->response);
+        stream_add_transaction(w, w->stream, 0, 0);
     }
     return true;
 }
@@ -169,15 +151,15 @@ static bool connect_and_converse(struct worker *w)
 {
     const struct bench_params *p = &w->engine->p;
     const struct net *n = w->engine->net;
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         uint64_t before = clock_now_ns();
         int fd = connect_one(w);
         if (fd < 0)
             return false;
-        if (LOAD_RELAXED(&w->transactions) == 0)
-            worker_publish(w, fd);
-        if (!worker_hold(w, fd)) { /* nobody may be left to answer */
-            worker_hold(w, -1);
+        if (LOAD_RELAXED(&w->stream->transactions) == 0)
+            stream_publish(w, w->stream, fd);
+        if (!stream_hold(w, w->stream, fd)) { /* nobody may be left to answer */
+            stream_hold(w, w->stream, -1);
             n->ops->close(fd);
             return true;
         }
@@ -186,13 +168,11 @@ static bool connect_and_converse(struct worker *w)
             sent && receive_all(w, fd, p->response) == 1 && n->ops->recv(fd, w->buf, 1, 0) == 0;
         if (!good)
             engine_failed(w, sent ? "receive" : "send");
-        worker_hold(w, -1);
+        stream_hold(w, w->stream, -1);
         n->ops->close(fd);
         if (!good)
             return false;
-        if (atomic_load_explicit(&w->engine->phase, memory_order_relaxed) == PHASE_MEASURE)
-            hist_add(&w->hist, (int64_t)(clock_now_ns() - before));
-        add_transaction(w, (uint64_t)p->request + p->response);
+        stream_add_transaction(w, w->stream, before, clock_now_ns());
     }
     return true;
 }
@@ -202,19 +182,19 @@ static bool accept_and_respond(struct worker *w)
     const struct bench_params *p = &w->engine->p;
     const struct net *n = w->engine->net;
     bool first = true;
-    while (!stopping(w)) {
+    while (!worker_stopping(w)) {
         int fd = accept_one(w);
         if (fd < 0)
             return false;
         if (first)
-            worker_publish(w, fd);
-        bool good = worker_hold(w, fd) && receive_all(w, fd, p->request) == 1 &&
+            stream_publish(w, w->stream, fd);
+        bool good = stream_hold(w, w->stream, fd) && receive_all(w, fd, p->request) == 1 &&
                     net_send_all(n, fd, w->buf, p->response) == 0;
-        worker_hold(w, -1);
+        stream_hold(w, w->stream, -1);
         first = false;
         n->ops->close(fd);
         if (good) /* one that its client gave up is the client's to report */
-            add_transaction(w, (uint64_t)p->request + p->response);
+            stream_add_transaction(w, w->stream, 0, 0);
     }
     return true;
 }
@@ -228,7 +208,7 @@ bool worker_role(struct worker *w)
     int fd = e->active ? connect_one(w) : accept_one(w);
     if (fd < 0)
         return false;
-    worker_publish(w, fd);
+    stream_publish(w, w->stream, fd);
     if (t == TCP_RR)
         return e->active ? converse(w, fd) : respond(w, fd);
     if (t == TCP_SENDFILE)

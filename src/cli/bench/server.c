@@ -407,13 +407,7 @@ static int parse(int argc, char **argv, struct server *s, struct net_setup *setu
     }
     if (optind < argc)
         return cli_usage("server", "unexpected argument: %s", argv[optind]);
-    if (setup->kernel ? setup->link != NULL || sets->count > 0
-                      : setup->link == NULL || net_link_is_mem(setup->link))
-        return cli_usage("server",
-                         setup->kernel
-                             ? "--link and --set are for the weir stack"
-                             : "give a --link that leads out of this process, or --stack kernel");
-    return -1;
+    return net_check_leading_out("server", setup);
 }
 
 int cmd_server(int argc, char **argv)

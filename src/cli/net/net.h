@@ -42,6 +42,8 @@ struct net {
 };
 
 extern const struct net_ops net_kernel_ops, net_weir_ops;
+/* As many descriptors as this process may have. */
+void net_kernel_raise_limit(void);
 
 /* --- setting up (net_setup.c). On failure err holds a message in English. --- */
 struct net_setup {
@@ -49,7 +51,14 @@ struct net_setup {
     const char *name;            /* of the stack, in socket lists */
     const char *link;            /* specification; NULL none */
     const struct settings *sets; /* NULL none */
+    const char *cc;              /* asked for of sockets, to be checked; NULL none */
 };
+/* False: this can be meant on no machine (a mistake in the link's specification, a knob that there
+ * is not or a value that it cannot have): usage, where net_open's failures are not. */
+bool net_check(const struct net_setup *setup, char *err, size_t size) NODISCARD;
+/* The same for commands with one stack, whose link must lead out of the process, with the message.
+ * -1: good. Otherwise the exit code. */
+int net_check_leading_out(const char *command, const struct net_setup *setup);
 int net_open(struct net *n, const struct net_setup *setup, char *err,
              size_t size) NODISCARD; /* 0 or -1 */
 /* Two hosts on a memory link ("mem[,OPTIONS]"), or the kernel twice. setup[1].link is not used. */

@@ -2,6 +2,7 @@
  * Sockets of the kernel. */
 #include "cli/net/net.h"
 
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
@@ -39,6 +40,16 @@ static int k_bind(int fd, const struct sockaddr *sa, socklen_t len)
 static int k_getsockname(int fd, struct sockaddr *sa, socklen_t *len)
 {
     return getsockname(fd, sa, len);
+}
+
+/* A descriptor for each socket: the soft limit is for programs that use select(). */
+void net_kernel_raise_limit(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0)
+        return;
+    r.rlim_cur = r.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &r); /* where it is refused, socket() says so in time */
 }
 
 const struct net_ops net_kernel_ops = {

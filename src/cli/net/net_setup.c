@@ -2,23 +2,30 @@
  * Opening hosts for the subcommands: stacks, their links and knobs; addresses. */
 #include "cli/net/net.h"
 
+#include "base/sysctl.h"
+#include "link/link_spec.h"
 #include "weir/stack.h"
 
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+static void setting_error(const struct settings *sets, unsigned i, int e, char *err, size_t size)
+{
+    const char *why = e == ENOENT   ? "no such knob"
+                      : e == EPERM  ? "it is read only"
+                      : e == EINVAL ? "not a value of its type"
+                      : e == ERANGE ? "out of its range"
+                                    : strerror(e);
+    snprintf(err, size, "cannot set %s=%s: %s", sets->v[i].name, sets->v[i].value, why);
+}
+
 static int apply_settings(struct weir_stack *s, const struct settings *sets, char *err, size_t size)
 {
     for (unsigned i = 0; sets != NULL && i < sets->count; i++) {
         if (weir_sysctl_set(s, sets->v[i].name, sets->v[i].value) == 0)
             continue;
-        const char *why = errno == ENOENT   ? "no such knob"
-                          : errno == EPERM  ? "it is read only"
-                          : errno == EINVAL ? "not a value of its type"
-                          : errno == ERANGE ? "out of its range"
-                                            : strerror(errno);
-        snprintf(err, size, "cannot set %s=%s: %s", sets->v[i].name, sets->v[i].value, why);
+        setting_error(sets, i, errno, err, size);
         return -1;
     }
     return 0;
@@ -28,6 +35,7 @@ static int open_stack(struct net *n, const struct net_setup *setup, char *err, s
 {
     if (setup->kernel) {
         *n = (struct net){.ops = &net_kernel_ops};
+        net_kernel_raise_limit();
         return 0;
     }
     struct weir_config cfg = {.name = setup->name};
@@ -43,6 +51,47 @@ static int link_error(const char *spec, const char *why, char *err, size_t size)
 {
     snprintf(err, size, "link %s: %s", spec, why != NULL ? why : strerror(errno));
     return -1;
+}
+
+/* Of the Weir stack: congestion control and knobs that there are, a link that can be meant. */
+static bool setup_makes_sense(const struct net_setup *setup, char *err, size_t size)
+{
+    const struct settings *sets = setup->sets;
+    struct link_spec spec;
+    char why[160];
+    if (setup->cc != NULL && sysctl_check("net.inet.tcp.cc.algorithm", setup->cc) != 0) {
+        snprintf(err, size, "congestion control %s: there is %s", setup->cc,
+                 knob_table[KNOB_tcp_cc_algorithm].words);
+        return false;
+    }
+    for (unsigned i = 0; sets != NULL && i < sets->count; i++) {
+        int e = sysctl_check(sets->v[i].name, sets->v[i].value);
+        if (e != 0) {
+            setting_error(sets, i, -e, err, size);
+            return false;
+        }
+    }
+    if (setup->link == NULL || link_spec_parse(setup->link, &spec, why, sizeof(why)) == 0)
+        return true;
+    (void)link_error(setup->link, why, err, size);
+    return false;
+}
+
+bool net_check(const struct net_setup *setup, char *err, size_t size)
+{
+    return setup->kernel || setup_makes_sense(setup, err, size);
+}
+
+int net_check_leading_out(const char *command, const struct net_setup *setup)
+{
+    char err[256];
+    if (setup->kernel ? setup->link != NULL || setup->sets->count > 0
+                      : setup->link == NULL || net_link_is_mem(setup->link))
+        return cli_usage(command,
+                         setup->kernel
+                             ? "--link and --set are for the weir stack"
+                             : "give a --link that leads out of this process, or --stack kernel");
+    return net_check(setup, err, sizeof(err)) ? -1 : cli_usage(command, "%s", err);
 }
 
 int net_open(struct net *n, const struct net_setup *setup, char *err, size_t size)

@@ -462,7 +462,7 @@ static const struct option long_options[] = {
 struct options {
     struct net_setup setup;
     struct settings sets;
-    const char *dir, *cc;
+    const char *dir;
     uint16_t port;
     int family;
 };
@@ -494,7 +494,7 @@ static int parse(int argc, char **argv, struct server *s, struct options *o)
             o->family = AF_INET6;
             break;
         case 1000:
-            o->cc = optarg;
+            o->setup.cc = optarg;
             break;
         case 1001:
             if (strcmp(optarg, "weir") != 0 && strcmp(optarg, "kernel") != 0)
@@ -518,13 +518,7 @@ static int parse(int argc, char **argv, struct server *s, struct options *o)
     if (argc - optind != 1)
         return cli_usage("serve", "give one directory");
     o->dir = argv[optind];
-    const struct net_setup *u = &o->setup;
-    if (u->kernel ? u->link != NULL || o->sets.count > 0
-                  : u->link == NULL || net_link_is_mem(u->link))
-        return cli_usage(
-            "serve", u->kernel ? "--link and --set are for the weir stack"
-                               : "give a --link that leads out of this process, or --stack kernel");
-    return -1;
+    return net_check_leading_out("serve", &o->setup);
 }
 
 int cmd_serve(int argc, char **argv)
@@ -548,7 +542,7 @@ int cmd_serve(int argc, char **argv)
         return cli_fail("serve", "%s", err);
     if (net_resolve(NULL, o.port, o.family, &sa, err, sizeof(err)) == 0)
         return cli_fail("serve", "%s", err);
-    status = run(&s, &sa, o.cc, o.port);
+    status = run(&s, &sa, o.setup.cc, o.port);
     net_close(&s.net);
     close(s.root_fd);
     return status;

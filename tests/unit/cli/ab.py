@@ -205,7 +205,7 @@ class Ab(unittest.TestCase):
         for line in ("-n 1", "-n 0", "-n 5,4", "-n 5,", "-n 1001", "-n x", "-I 0", "-I 100", "-I 95,0", "-I 95,-1", "-I nan",
                      "-I 95,5,5", "--seed -1", "--seed x", "--nosuch", "extra", "--a-bin /nonexistent", "--metric ''",
                      "--a-bench \"'open\"", "-l 0", "-l x", "--a novalue", "--b-stack nosuch", "--a-bench '-l 0'",
-                     "--a-bench --nosuch"):
+                     "--a-bench --nosuch", "--a-bench --help", "--help-nosuch"):
             r = subprocess.run([WEIR, "ab", "TCP_RR", *shlex.split(line, posix="open" not in line)], capture_output=True,
                                timeout=TIMEOUT)
             self.assertEqual(r.returncode, 2, (line, r.stderr))

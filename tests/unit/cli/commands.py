@@ -3,6 +3,7 @@
 """Goal: the commands of `weir` keep their contract: exit codes, valid JSON, sums that agree, bytes that arrive.
 Bound: each test lasts under two seconds of measuring; the kernel's loopback and Weir's memory link, no privilege."""
 
+import errno
 import hashlib
 import json
 import os
@@ -79,6 +80,29 @@ class Usage(unittest.TestCase):
             self.assertEqual(r.stdout, b"", line)
             self.assertNotEqual(r.stderr, b"", line)
 
+    def test_what_can_be_meant_nowhere(self):
+        """A link, a knob, a value or a congestion control that there is not is usage; what this
+        machine does not have or allow is a failure."""
+        for line in ("bench TCP_RR", "copy a b", "serve /", "server", "nc -l 80"):
+            link = "mem" if line.split()[0] in ("bench", "copy") else "tap:nosuch0"
+            good = ["--link", link + ",addr=10.1.1.1/24"]
+            for options, why in ((["--link", link + ",delay=x"], "delay"),
+                                 (["--link", link + ",nosuch=1"], "nosuch"),
+                                 (good + ["--set", "no.such=1"], "no.such"),
+                                 (good + ["--set", "net.inet.tcp.msl=x"], "type"),
+                                 (good + ["--set", "net.inet.tcp.msl=0"], "range"),
+                                 *([] if line == "server" else
+                                   [(good + ["--cc", "nosuch"], "newreno|cubic")])):
+                r = weir(*line.split(), *options)
+                self.assertEqual(r.returncode, 2, (line, options, r.stderr))
+                self.assertEqual(r.stdout, b"", (line, options))
+                self.assertIn(why.encode(), r.stderr, (line, options))
+        r = weir("serve", "/nosuch", "--link", "tap:x,addr=10.1.1.1/24")
+        self.assertEqual(r.returncode, 1, r.stderr)
+        r = weir("bench", "TCP_RR", "--stack", "kernel", "-l", "0.1", "--cc", "nosuch")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn(b"congestion control nosuch", r.stderr)
+
     def test_full_disk_is_an_error(self):
         with open("/dev/full", "w") as full:
             r = subprocess.run([WEIR, "--help"], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT)
@@ -94,7 +118,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(a["end"], b["start"])
         self.assertAlmostEqual(d["intervals"][-1]["end"], d["seconds"])
         self.assertGreater(d["bytes"], 0)
-        stream = test in ("TCP_STREAM", "TCP_MAERTS")
+        stream = test in ("TCP_STREAM", "TCP_MAERTS", "TCP_SENDFILE")
         if stream:
             self.assertAlmostEqual(d["throughput_mbps"], d["bytes"] * 8e-6 / d["seconds"], delta=0.01)
             self.assertIsNone(d["transactions_per_s"])
@@ -121,6 +145,78 @@ class Bench(unittest.TestCase):
                                 break
                         self.check(d, test, stack)
                         self.assertEqual(d["streams"], streams)
+
+    def test_many_streams(self):
+        """More streams than threads: every test on both stacks; a thousand at once; each has its part in the sum."""
+        runs = [(stack, test, 20) for stack in ("weir", "kernel")
+                for test in ("TCP_STREAM", "TCP_MAERTS", "TCP_SENDFILE", "TCP_RR", "TCP_CRR")]
+        runs += [("weir", "TCP_STREAM", 1000), ("weir", "TCP_CRR", 1000), ("kernel", "TCP_RR", 1000)]
+        small = tempfile.NamedTemporaryFile()
+        small.write(bytes(300000))
+        small.flush()
+        for stack, test, streams in runs:
+            with self.subTest(stack=stack, test=test, streams=streams):
+                extra = ("-F", small.name) if test == "TCP_SENDFILE" else ()
+                for seconds in (0.3, 3, 10):
+                    r = weir("bench", test, "--stack", stack, "-l", seconds, "-P", streams, "-J", *extra)
+                    self.assertEqual(r.returncode, 0, r.stderr)
+                    d = strict_json(r.stdout)
+                    if d["bytes"] and all(s["bytes"] for s in d["per_stream"]):
+                        break
+                self.check(d, test, stack)
+                each = d["per_stream"]
+                self.assertEqual(len(each), streams)
+                self.assertTrue(all(s["bytes"] for s in each))
+                self.assertEqual(sum(s["bytes"] for s in each), d["bytes"])
+                jain = d["bytes"] ** 2 / (streams * sum(s["bytes"] ** 2 for s in each))
+                self.assertAlmostEqual(d["fairness"], jain, delta=1e-9)
+                if "RR" in test:
+                    self.assertEqual(d["bytes"], 2 * d["transactions"])
+                    self.assertGreater(d["latency_us"]["count"], 0)
+
+    def test_streams_are_told_in_text(self):
+        for streams, listed in ((3, True), (20, True), (100, False)):
+            out = weir("bench", "TCP_STREAM", "-l", 0.2, "-P", streams).stdout.decode()
+            self.assertRegex(out, r"(?m)^Fairness \(Jain's index\): [01]\.\d{4}$")
+            self.assertRegex(out, r"(?m)^Each stream, 10\^9bits/s:  lowest [0-9.]+ .* highest [0-9.]+$")
+            self.assertEqual(len(re.findall(r"\[ *\d+\] +[0-9.]+ MB +[0-9.]+", out)), streams if listed else 0)
+        self.assertNotIn("Fairness", weir("bench", "TCP_STREAM", "-l", 0.1).stdout.decode())
+
+    def test_the_comparison_with_the_loopback(self):
+        """The benchmark of the memory link has each of its rows, with figures that agree."""
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/memory.py")
+        for seconds in (0.2, 1, 5):  # where others keep the processors busy
+            r = subprocess.run([sys.executable, script, WEIR, "-n", "1", "-l", str(seconds), "-J"], capture_output=True, timeout=150)
+            if r.returncode == 0:
+                break
+        self.assertEqual(r.returncode, 0, r.stderr)
+        rows = {(x["test"], x["against"]): x for x in strict_json(r.stdout)}
+        self.assertEqual(set(rows), {
+            ("stream", "kernel"), ("stream", "two bare copies"), ("rr", "kernel, across cores"), ("rr", "kernel, spinning"),
+            ("rr", "kernel, one core"), ("rr", "kernel, best"), ("crr", "kernel"), ("streams-16", "one stream"),
+            ("streams-16", "fairness"), ("streams-1000", "one stream"), ("streams-1000", "fairness")})
+        for x in rows.values():
+            if x["other"]:
+                self.assertAlmostEqual(x["ratio"], x["weir"] / x["other"])
+            self.assertEqual(x["holds"], x["ratio"] >= x["wanted"] if x["wanted"] else None)
+        rr = [v["other"] for (test, against), v in rows.items() if test == "rr" and against != "kernel, best"]
+        self.assertEqual(rows["rr", "kernel, best"]["other"], max(rr))
+        for bad in (("-t", "nosuch"), ("-n", "0"), ("-l", "0")):
+            self.assertEqual(subprocess.run([sys.executable, script, WEIR, *bad], capture_output=True).returncode, 2)
+
+    def test_bad_numbers_of_streams(self):
+        for bad in ("0", "-1", "2049", "1k", "x", "", "99999999999999999999"):
+            r = weir("bench", "TCP_STREAM", "-P", bad)
+            self.assertEqual(r.returncode, 2)
+            self.assertIn(b"is not a number of streams from 1 to 2048", r.stderr)
+            self.assertEqual(r.stdout, b"")
+
+    def test_descriptors_run_out(self):
+        """An end that cannot have so many sockets says so, and ends."""
+        r = subprocess.run(["bash", "-c", 'ulimit -n 100 && exec "$0" "$@"', WEIR, "bench", "TCP_RR", "--stack", "kernel", "-P", "200",
+                            "-l", "1", "-J"], capture_output=True, timeout=TIMEOUT)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn(os.strerror(errno.EMFILE), strict_json(r.stdout)["error"])
 
     # case: MEA-044
     # case: MEA-046
@@ -190,7 +286,7 @@ class Bench(unittest.TestCase):
             self.assertTrue(d["error"])
             self.assertNotIn("bytes", d)
         r = weir("bench", "TCP_STREAM", "--set", "no.such.knob=1", "-J")
-        self.assertEqual(r.returncode, 1)
+        self.assertEqual(r.returncode, 2)
         self.assertIn("no.such.knob", strict_json(r.stdout)["error"])
 
     # case: MEA-043
@@ -237,6 +333,16 @@ class Bench(unittest.TestCase):
                 r = weir("bench", test, "--stack", "kernel", "-H", "127.0.0.1", "-p", port, "-l", 0.2, "-i", 0.1, "-P", 2, "-J")
                 self.assertEqual(r.returncode, 0, r.stderr)
                 self.check(strict_json(r.stdout), test, "kernel")
+            for test, streams in (("TCP_STREAM", 1000), ("TCP_MAERTS", 20), ("TCP_RR", 20), ("TCP_CRR", 20)):
+                for seconds in (0.3, 3, 10):
+                    r = weir("bench", test, "--stack", "kernel", "-H", "127.0.0.1", "-p", port, "-l", seconds, "-P", streams, "-J")
+                    self.assertEqual(r.returncode, 0, r.stderr)
+                    d = strict_json(r.stdout)
+                    if all(s["bytes"] for s in d["per_stream"]):
+                        break
+                self.check(d, test, "kernel")
+                self.assertEqual(sum(s["bytes"] for s in d["per_stream"]), d["bytes"])
+                self.assertEqual(sum(s["bytes"] > 0 for s in d["per_stream"]), streams)
             r = weir("bench", "TCP_RR", "--stack", "kernel", "-H", "127.0.0.1", "-p", port, "-l", 0.1, "-J",
                      "--set-remote", "net.inet.tcp.msl=1")
             self.assertEqual(r.returncode, 1)

@@ -183,6 +183,30 @@ static void test_flood_and_killed_clients(void **state)
     close(one);
 }
 
+/* Clients that neither ask nor read keep nobody out: the oldest of them makes way, and no other. */
+static void test_idle_clients_make_way(void **state)
+{
+    (void)state;
+    int fd[CONTROL_MAX_CLIENTS + 4];
+    char byte;
+    for (size_t i = 0; i < NELEM(fd); i++) {
+        fd[i] = dial(control_path());
+        if (i % 2)
+            (void)send(fd[i], "{\"argv\":[\"sysctl\",", 18, MSG_NOSIGNAL);
+    }
+    int one = dial(control_path());
+    json_t *o = ask(one, "{\"argv\":[\"netstat\"]}\n");
+    assert_int_equal(status(o), 0);
+    json_decref(o);
+    size_t cut = 0;
+    for (size_t i = 0; i < NELEM(fd); i++)
+        cut += recv(fd[i], &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
+    assert_int_equal(cut, NELEM(fd) + 1 - CONTROL_MAX_CLIENTS);
+    for (size_t i = 0; i < NELEM(fd); i++)
+        close(fd[i]);
+    close(one);
+}
+
 static void test_sysctl(void **state)
 {
     (void)state;
@@ -277,8 +301,9 @@ static void test_tcpdrop(void **state)
     assert_int_equal(errno, ECONNRESET);
     close_all(fds);
     make_connection(fds, 8083);
-    assert_int_equal(run("tcpdrop -s NOSUCH", "unknown state"), 1);
-    assert_int_equal(run("tcpdrop -s SYN_SENT", NULL), 0);
+    assert_int_equal(run("tcpdrop -s NOSUCH", "unknown state"), 2);
+    assert_int_equal(run("tcpdrop -s SYN_SENT", "no connection is in state SYN_SENT"), 1);
+    assert_int_equal(run("tcpdrop -s LISTEN", "no connection is in state LISTEN"), 1);
     assert_int_equal(run("tcpdrop -s established", "dropped"), 0);
     assert_int_equal(weir_recv(fds[1], buf, 1, 0), -1);
     assert_int_equal(run("tcpdrop -a", NULL), 0);
@@ -317,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_socket_is_private),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_flood_and_killed_clients),
+        cmocka_unit_test(test_idle_clients_make_way),
         cmocka_unit_test(test_sysctl),
         cmocka_unit_test(test_netstat),
         cmocka_unit_test(test_tcpdrop),

@@ -90,7 +90,12 @@ static void test_bad_bench_lines(void **state)
         "TCP_RR -l 1e9",
         "TCP_RR -l 99999999",
         "TCP_RR -P 0",
-        "TCP_RR -P 1000",
+        "TCP_RR -P 2049",
+        "TCP_RR -P 99999999999999999999",
+        "TCP_RR -P 1k",
+        "TCP_RR -P -1",
+        "TCP_RR -P 1.5",
+        "TCP_RR -P ''",
         "TCP_RR -P",
         "TCP_STREAM -m Z",
         "TCP_STREAM -m 10X",
@@ -193,13 +198,13 @@ static void test_parameters_survive_the_wire(void **state)
     struct bench_params back;
     char err[128];
     assert_int_equal(
-        parse("TCP_MAERTS -l 1.5 -i 0.1 -O 1 -m 64K -s 70000 -P 128 -D --cc newreno", &o), -1);
+        parse("TCP_MAERTS -l 1.5 -i 0.1 -O 1 -m 64K -s 70000 -P 2048 -D --cc newreno", &o), -1);
     json_t *j = params_to_json(&o.params);
     assert_true(params_from_json(j, &back, err, sizeof(err)));
     json_t *again = params_to_json(&back);
     assert_true(json_equal(j, again));
     json_decref(again);
-    json_object_set_new(j, "streams", json_integer(129));
+    json_object_set_new(j, "streams", json_integer(2049));
     assert_false(params_from_json(j, &back, err, sizeof(err)));
     json_object_set_new(j, "streams", json_string("1"));
     assert_false(params_from_json(j, &back, err, sizeof(err)));

@@ -157,6 +157,63 @@ static void test_what_is_not_known_is_null(void **state)
     done(&r, o);
 }
 
+static void test_fairness(void **state)
+{
+    (void)state;
+    static const uint64_t alike[4] = {7, 7, 7, 7}, one[4] = {0, 0, 9, 0}, none[4] = {0},
+                          huge[2] = {UINT64_MAX, UINT64_MAX}, half[2] = {1, 3};
+    assert_float_equal(fairness(alike, 4), 1, 1e-12);
+    assert_float_equal(fairness(one, 4), 0.25, 1e-12);
+    assert_float_equal(fairness(huge, 2), 1, 1e-12);
+    assert_float_equal(fairness(half, 2), 0.8, 1e-12);
+    assert_true(fairness(none, 4) != fairness(none, 4));
+}
+
+static void test_each_stream_has_its_share(void **state)
+{
+    (void)state;
+    for (unsigned t = 0; t < 2; t++) {
+        struct bench_result r = result(t == 0 ? TCP_STREAM : TCP_RR);
+        uint64_t bytes[3] = {3000000, 1000000, 2000000};
+        for (unsigned side = 0; side < 2; side++) {
+            add(&r, side, 0, 0, 0);
+            add(&r, side, 2000, 6000000, 1000);
+        }
+        r.p.streams = 3;
+        r.stream_bytes = bytes;
+        json_t *o = document(&r), *list = json_object_get(o, "per_stream"), *v;
+        const char *rate = t == 0 ? "throughput_mbps" : "transactions_per_s";
+        double sum = 0;
+        size_t i;
+        assert_int_equal(json_array_size(list), 3);
+        json_array_foreach(list, i, v)
+        {
+            assert_int_equal(json_integer_value(json_object_get(v, "bytes")), bytes[i]);
+            sum += number(v, rate, NULL);
+        }
+        assert_float_equal(sum, number(o, rate, NULL), 0.002);
+        assert_float_equal(number(o, "fairness", NULL), 36.0 / (3 * 14), 1e-9);
+        done(&r, o);
+    }
+}
+
+/* One stream is neither fair nor unfair. */
+static void test_no_fairness_of_one(void **state)
+{
+    (void)state;
+    struct bench_result r = result(TCP_STREAM);
+    uint64_t bytes = 5;
+    for (unsigned side = 0; side < 2; side++) {
+        add(&r, side, 0, 0, 0);
+        add(&r, side, 1000, 5, 1);
+    }
+    r.stream_bytes = &bytes;
+    json_t *o = document(&r);
+    assert_true(json_is_null(json_object_get(o, "fairness")));
+    assert_int_equal(json_array_size(json_object_get(o, "per_stream")), 1);
+    done(&r, o);
+}
+
 static void test_samples_are_bounded(void **state)
 {
     (void)state;
@@ -167,6 +224,23 @@ static void test_samples_are_bounded(void **state)
     assert_int_equal(s.count, BENCH_MAX_SAMPLES);
     assert_int_equal(s.v[s.count - 1].at_ns, BENCH_MAX_SAMPLES + 9);
     series_free(&s);
+}
+
+/* A far end with as many streams as there may be is understood. */
+static void test_a_line_holds_every_stream(void **state)
+{
+    (void)state;
+    static uint64_t streams[BENCH_MAX_STREAMS], back[BENCH_MAX_STREAMS];
+    struct sample x = {.at_ns = INT64_MAX, .bytes = INT64_MAX, .cpu_ns = INT64_MAX}, y;
+    for (unsigned i = 0; i < BENCH_MAX_STREAMS; i++)
+        streams[i] = INT64_MAX - i;
+    json_t *o = json_pack("{s:o}", "sample", sample_to_json(&x, streams, BENCH_MAX_STREAMS));
+    char *text = json_dumps(o, JSON_COMPACT);
+    assert_true(strlen(text) < PROTO_MAX_LINE);
+    assert_true(sample_from_json(json_object_get(o, "sample"), &y, back, BENCH_MAX_STREAMS));
+    assert_memory_equal(back, streams, sizeof(back));
+    free(text);
+    json_decref(o);
 }
 
 static void test_samples_survive_the_wire(void **state)
@@ -198,7 +272,11 @@ int main(void)
         cmocka_unit_test(test_nothing_happened_in_no_time),
         cmocka_unit_test(test_rates_of_every_size),
         cmocka_unit_test(test_what_is_not_known_is_null),
+        cmocka_unit_test(test_fairness),
+        cmocka_unit_test(test_each_stream_has_its_share),
+        cmocka_unit_test(test_no_fairness_of_one),
         cmocka_unit_test(test_samples_are_bounded),
+        cmocka_unit_test(test_a_line_holds_every_stream),
         cmocka_unit_test(test_samples_survive_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
