@@ -197,17 +197,25 @@ static void release_held(struct pipe *p, uint64_t now_ns)
     }
 }
 
+static uint64_t hold_ns(const struct emul *e)
+{
+    uint64_t place_ns = EMUL_HOLD_PLACE_NS;
+
+    if (e->cfg.reorder_timed)
+        return e->cfg.reorder_ns;
+    if (e->cfg.rate_bps)
+        place_ns = MAX(place_ns, wire_ns(e, e->inner.mtu));
+    return EMUL_HOLD_NS + e->cfg.reorder_places * place_ns;
+}
+
 static void hold(struct pipe *p, struct mbuf *m, uint64_t now_ns)
 {
     struct emul *e = p->emul;
-    uint64_t place_ns = EMUL_HOLD_PLACE_NS;
 
-    if (e->cfg.rate_bps)
-        place_ns = MAX(place_ns, wire_ns(e, e->inner.mtu));
     p->held[(p->held_first + p->held_count++) % LINK_EMUL_HOLD_MAX] = (struct held){
         .m = m,
         .pass_at = p->passed + e->cfg.reorder_places,
-        .deadline_ns = now_ns + EMUL_HOLD_NS + e->cfg.reorder_places * place_ns,
+        .deadline_ns = now_ns + hold_ns(e),
     };
     COUNT(e->stack, link_emul_reordered);
 }

@@ -31,6 +31,10 @@ struct link_emul_config {
     uint32_t queue_bytes;   /* 0: not limited by bytes */
     uint64_t loss, dup, corrupt, ecn, reorder;
     uint32_t reorder_places; /* 1..LINK_EMUL_HOLD_MAX when reorder > 0 */
+    bool reorder_timed;      /* reorder_ns counts; else 50 us, and for each place 1 us or the time
+                                of a frame at the rate */
+    uint64_t reorder_ns;     /* a frame is held at most so long for others to pass it; 0: by those
+                                that arrive with it only */
     uint32_t
         ecn_packets; /* mark ECN-capable packets that find at least so many in the queue; 0: off */
     uint64_t coalesce_ns; /* receive side: frames are handed up together, at most so much later */

@@ -282,22 +282,27 @@ static const char *set_ecn(const struct ctx *c)
 
 static const char *set_reorder(const struct ctx *c)
 {
-    const char *wanted = "a share and how many places, like 10%:2 (1024 at most)";
+    const char *wanted = "a share, how many places (1024 at most) and how long a frame waits for "
+                         "others to pass it, like 10%:2 or 10%:2:50us";
     struct link_emul_config *e = &c->spec->emul;
-    char share[32];
-    const char *colon = strchr(c->value, ':');
-    size_t n = colon ? (size_t)(colon - c->value) : strlen(c->value);
-    struct ctx part = {.spec = c->spec, .key = c->key, .value = share};
+    char text[96], *places, *wait = NULL;
+    struct ctx part = {.spec = c->spec, .key = c->key, .value = text};
 
-    if (n >= sizeof(share))
+    if (strlen(c->value) >= sizeof(text))
         return wanted;
-    memcpy(share, c->value, n);
-    share[n] = '\0';
+    strcpy(text, c->value);
+    if ((places = strchr(text, ':')) != NULL)
+        *places++ = '\0';
+    if (places && (wait = strchr(places, ':')) != NULL)
+        *wait++ = '\0';
     if (set_share(&part, &e->reorder))
         return wanted;
-    e->reorder_places = 1;
-    part.value = colon ? colon + 1 : "1";
-    return set_uint(&part, 1, LINK_EMUL_HOLD_MAX, &e->reorder_places, wanted);
+    part.value = places ? places : "1";
+    if (set_uint(&part, 1, LINK_EMUL_HOLD_MAX, &e->reorder_places, wanted))
+        return wanted;
+    e->reorder_timed = wait != NULL;
+    part.value = wait;
+    return wait && set_time(&part, &e->reorder_ns) ? wanted : NULL;
 }
 
 static const char *set_seed(const struct ctx *c)

@@ -24,23 +24,42 @@
 
 #include <bsd/sys/queue.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
+#ifndef PAGEMAP_SCAN /* Linux 6.7 */
+#define PAGE_IS_PRESENT (1 << 3)
+struct page_region {
+    uint64_t start, end, categories;
+};
+struct pm_scan_arg {
+    uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan_arg)
+#endif
 
-#define MAX_WINDOWS 4096 /* as kern.ipc.sendfile.windows allows */
-#define BUCKETS 1024
+#define MAX_WINDOWS 16384 /* as kern.ipc.sendfile.windows allows */
+#define MIN_WINDOWS 64    /* a reserve of fewer is not worth it */
+#define BUCKETS 4096
 #define PAGE 4096u
-#define EVICT_LOOKS 64 /* windows looked at for one that nobody uses */
+#define FAULT_AROUND 65536u /* a fault maps what is in memory of so much around it */
+#define EVICT_LOOKS 64      /* windows looked at for one that nobody uses */
+#define EVICT_LEAVES 16     /* that are in use stay where they are */
+#define KEEP_ONE_OF 16      /* windows that found the cache full */
+#define EXPIRE_AT_ONCE 32   /* of windows: a thread that serves a stack is held up by each */
 #define KEEP_NS (60 * NS_PER_S)
 #define EXPIRE_EVERY_NS (30 * NS_PER_S)
+#define EXPIRE_NEXT_NS NS_PER_MS
 
 struct open_file {
     LIST_ENTRY(open_file) link;
@@ -68,8 +87,10 @@ TAILQ_HEAD(window_queue, file_window);
 
 static struct {
     pthread_mutex_t mutex;
-    struct file_window *window; /* (c) MAX_WINDOWS, one for each slot */
+    struct file_window *window; /* (c) one for each slot */
     uint8_t *arena;             /* (c) their slots */
+    unsigned slots;             /* (c) */
+    unsigned taken;             /* from the first on, those that were ever in use */
     struct window_list bucket[BUCKETS];
     struct window_queue lru; /* first: used last */
     struct window_list free;
@@ -88,7 +109,7 @@ static struct sigaction others;
 static bool in_arena(const void *p)
 {
     return cache.arena && (const uint8_t *)p >= cache.arena &&
-           (const uint8_t *)p < cache.arena + (size_t)MAX_WINDOWS * FILE_WINDOW_SIZE;
+           (const uint8_t *)p < cache.arena + (size_t)cache.slots * FILE_WINDOW_SIZE;
 }
 
 static void pass_on(int sig, siginfo_t *info, void *context)
@@ -222,25 +243,57 @@ static uint8_t *slot_of(const struct file_window *w)
     return cache.arena + (size_t)(w - cache.window) * FILE_WINDOW_SIZE;
 }
 
+/* Address space for n slots; each could be mapped by one entry of a page directory. */
+static uint8_t *reserve(size_t n)
+{
+    size_t size = n * FILE_WINDOW_SIZE, extra = FILE_WINDOW_SIZE;
+    uint8_t *at =
+        mmap(NULL, size + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (at == MAP_FAILED)
+        return NULL;
+    size_t skip = -(uintptr_t)at % FILE_WINDOW_SIZE;
+    if (skip > 0)
+        (void)munmap(at, skip);
+    (void)munmap(at + skip + size, extra - skip);
+    return at + skip;
+}
+
 static bool init_locked(void)
 {
+    size_t n = MAX_WINDOWS;
+    uint8_t *arena;
+
     if (cache.arena)
         return true;
-    size_t size = (size_t)MAX_WINDOWS * FILE_WINDOW_SIZE;
-    struct file_window *w = calloc(MAX_WINDOWS, sizeof(*w));
-    uint8_t *arena =
-        mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!w || arena == MAP_FAILED) {
-        free(w);
-        if (arena != MAP_FAILED)
-            munmap(arena, size);
+    while (!(arena = reserve(n)) && n > MIN_WINDOWS) /* RLIMIT_AS */
+        n /= 2;
+    if (!arena)
+        return false;
+    cache.window = calloc(n, sizeof(*cache.window));
+    if (!cache.window) {
+        (void)munmap(arena, n * FILE_WINDOW_SIZE);
         return false;
     }
-    for (unsigned i = MAX_WINDOWS; i-- > 0;)
-        LIST_INSERT_HEAD(&cache.free, &w[i], hash);
-    cache.window = w;
+    cache.slots = (unsigned)n;
     cache.arena = arena;
     return true;
+}
+
+/* One without a file, or NULL. It stays where it is until take_locked. */
+static struct file_window *vacant_locked(void)
+{
+    if (!LIST_EMPTY(&cache.free))
+        return LIST_FIRST(&cache.free);
+    return cache.taken < cache.slots ? &cache.window[cache.taken] : NULL;
+}
+
+static void take_locked(struct file_window *w)
+{
+    if (w == &cache.window[cache.taken])
+        cache.taken++;
+    else
+        LIST_REMOVE(w, hash);
 }
 
 /* Nobody refers to it any more. */
@@ -320,42 +373,61 @@ static struct file_window *find_locked(const struct stat *st, uint64_t off,
     return NULL;
 }
 
-/* Make room for one more. */
-static bool evict_locked(void)
+/* Make room for one more. *full: something had to go for it. */
+static bool evict_locked(bool *full)
 {
-    int64_t limit = MIN(KNOB_P(kern_sendfile_windows), (int64_t)MAX_WINDOWS);
+    unsigned limit = (unsigned)MIN(KNOB_P(kern_sendfile_windows), (int64_t)cache.slots);
     struct file_window *w, *before;
     int looks = 0;
 
+    *full = cache.cached >= limit;
     if (limit == 0)
         return false;
     for (w = TAILQ_LAST(&cache.lru, window_queue);
-         w && cache.cached >= (unsigned)limit && looks < EVICT_LOOKS; w = before, looks++) {
+         w && cache.cached >= limit && looks < EVICT_LOOKS; w = before, looks++) {
         before = TAILQ_PREV(w, window_queue, lru);
-        if (idle(w))
+        if (idle(w)) {
             (void)uncache_locked(w);
+        } else if (looks >= EVICT_LEAVES) { /* so many in use must not be in the way */
+            TAILQ_REMOVE(&cache.lru, w, lru);
+            TAILQ_INSERT_HEAD(&cache.lru, w, lru);
+        }
     }
-    return cache.cached < (unsigned)limit && !LIST_EMPTY(&cache.free);
+    return cache.cached < limit && vacant_locked() != NULL;
+}
+
+/* Where a new one goes. In front where there was room. Else it goes first when the next one comes,
+ * unless it is used again before: a file larger than the cache, sent again and again, would push
+ * out each window just before its turn, and so it keeps most of them. Some are put in front anyway,
+ * so that what is used now replaces what was used once. */
+static void queue_locked(struct file_window *w, bool full)
+{
+    if (full && LOAD_RELAXED(&cache.maps) % KEEP_ONE_OF != 0)
+        TAILQ_INSERT_TAIL(&cache.lru, w, lru);
+    else
+        TAILQ_INSERT_HEAD(&cache.lru, w, lru);
 }
 
 /* A new one, mapped but not populated, with references for the cache and the caller. */
 static struct file_window *map_locked(int fd, const struct stat *st, uint64_t off, int *error)
 {
+    bool full;
+
     *error = -ENODEV;
-    if (!evict_locked())
+    if (!evict_locked(&full))
         return NULL;
     struct open_file *f = file_hold(fd, st);
     if (!f)
         return NULL;
     install_handler();
-    struct file_window *w = LIST_FIRST(&cache.free);
+    struct file_window *w = vacant_locked();
     uint8_t *at = slot_of(w);
     if (mmap(at, FILE_WINDOW_SIZE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)off) ==
         MAP_FAILED) {
         file_drop(f);
         return NULL;
     }
-    LIST_REMOVE(w, hash);
+    take_locked(w);
     bool charged = mbuf_ext_init(&w->ext, NULL, at, FILE_WINDOW_SIZE, window_free);
     CHECK(charged); /* nobody is charged */
     w->ext.intact = window_intact;
@@ -372,7 +444,7 @@ static struct file_window *map_locked(int fd, const struct stat *st, uint64_t of
         STORE_RELAXED(&cache.expire_ns, now + EXPIRE_EVERY_NS);
     mbuf_ext_hold(&w->ext);
     LIST_INSERT_HEAD(bucket_of(st->st_dev, st->st_ino, off), w, hash);
-    TAILQ_INSERT_HEAD(&cache.lru, w, lru);
+    queue_locked(w, full);
     cache.cached++;
     atomic_fetch_add_explicit(&cache.maps, 1, memory_order_relaxed);
     return w;
@@ -400,6 +472,58 @@ static int touch(struct file_window *w, uint32_t from, uint32_t to)
     return atomic_load(&w->ext.broken) ? -EFAULT : 0;
 }
 
+static int populate_range(uint8_t *at, size_t len)
+{
+    int r;
+
+    do {
+        r = madvise(at, len, MADV_POPULATE_READ) == 0 ? 0 : -errno;
+    } while (r == -EINTR || r == -EAGAIN);
+    return r;
+}
+
+/* Is every page mapped? */
+static bool all_mapped(int pagemap, const uint8_t *at, size_t len)
+{
+    struct page_region missing;
+    struct pm_scan_arg scan = {.size = sizeof(scan),
+                               .start = (uintptr_t)at,
+                               .end = (uintptr_t)at + len,
+                               .vec = (uintptr_t)&missing,
+                               .vec_len = 1,
+                               .max_pages = 1, /* tell the first that is missing */
+                               .category_inverted = PAGE_IS_PRESENT,
+                               .category_mask = PAGE_IS_PRESENT,
+                               .return_mask = PAGE_IS_PRESENT};
+
+    return ioctl(pagemap, PAGEMAP_SCAN, &scan) == 0;
+}
+
+/* Asked for all pages the kernel looks at each, which takes three times as long as mapping them.
+ * Asked for one it maps what is in memory around it: 64 KB, or all where the file lies in huge
+ * pages. So that is done first, and what is not in memory is asked for then. */
+static int populate_around(int pagemap, uint8_t *at, size_t len)
+{
+    int error = populate_range(at, PAGE);
+
+    if (error || all_mapped(pagemap, at, len))
+        return error;
+    for (size_t p = FAULT_AROUND; !error && p < len; p += FAULT_AROUND)
+        error = populate_range(at + p, PAGE);
+    return error || all_mapped(pagemap, at, len) ? error : populate_range(at, len);
+}
+
+static int populate_mapping(uint8_t *at, size_t len)
+{
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); /* a fork would spoil it */
+
+    if (pagemap < 0)
+        return populate_range(at, len);
+    int error = populate_around(pagemap, at, len);
+    close(pagemap);
+    return error;
+}
+
 /* Pages up to `want` bytes of the window. 0, -EBUSY, -ENODATA, -EIO. */
 static int populate(struct file_window *w, uint32_t want, bool nodiskio)
 {
@@ -413,9 +537,7 @@ static int populate(struct file_window *w, uint32_t want, bool nodiskio)
     size_t len = (want - have / PAGE * PAGE + PAGE - 1) / PAGE * PAGE;
     if (nodiskio && !in_memory(at, len))
         return -EBUSY;
-    do {
-        error = madvise(at, len, MADV_POPULATE_READ) == 0 ? 0 : -errno;
-    } while (error == -EINTR || error == -EAGAIN);
+    error = populate_mapping(at, len);
     if (error == -EINVAL || error == -ENOSYS)
         error = touch(w, have, want);
     if (error) {
@@ -480,17 +602,18 @@ uint64_t file_windows_expire(uint64_t now_ns)
 {
     uint64_t due = LOAD_RELAXED(&cache.expire_ns);
     struct file_window *w, *next;
+    unsigned gone = 0;
 
     if (likely(due == 0 || now_ns < due))
         return due ? due : TIME_NEVER;
     if (pthread_mutex_trylock(&cache.mutex) != 0)
         return now_ns + NS_PER_S;
-    for (w = TAILQ_FIRST(&cache.lru); w; w = next) {
+    for (w = TAILQ_FIRST(&cache.lru); w && gone < EXPIRE_AT_ONCE; w = next) {
         next = TAILQ_NEXT(w, lru);
         if (now_ns >= w->used_ns + KEEP_NS && idle(w))
-            (void)uncache_locked(w);
+            gone += uncache_locked(w);
     }
-    due = cache.cached ? now_ns + EXPIRE_EVERY_NS : 0;
+    due = cache.cached == 0 ? 0 : now_ns + (w ? EXPIRE_NEXT_NS : EXPIRE_EVERY_NS);
     STORE_RELAXED(&cache.expire_ns, due);
     pthread_mutex_unlock(&cache.mutex);
     return due ? due : TIME_NEVER;
@@ -507,7 +630,7 @@ unsigned file_windows_drain(void)
             (void)uncache_locked(w);
     }
     unsigned left = 0;
-    for (unsigned i = 0; cache.window && i < MAX_WINDOWS; i++)
+    for (unsigned i = 0; i < cache.taken; i++)
         left += cache.window[i].file != NULL;
     pthread_mutex_unlock(&cache.mutex);
     return left;

@@ -3,14 +3,15 @@
  * copied out, the lock taken again, the mbuf unlinked and the sums adjusted.
  *
  * That lock traffic is the design. All else is as good as it can be: no mbuf is freed and no one is
- * woken under the lock, and the protocol is told once a call. */
+ * woken under the lock, what was unlinked is freed together, and the protocol is told once a call.
+ */
 #include "so_recv.h"
 
 ssize_t so_recv_generic(struct socket *so, struct so_uio *u, int flags, size_t copied, bool *stop)
 {
     struct sockbuf *sb = &so->so_rcv;
     bool peek = flags & MSG_PEEK, lost = false;
-    struct mbuf *done = NULL;
+    struct mbuf *done = NULL, **last = &done;
     uint32_t off, sum = 0;
 
     lock_acquire(&sb->sb_lock);
@@ -26,14 +27,15 @@ ssize_t so_recv_generic(struct socket *so, struct so_uio *u, int flags, size_t c
         }
         uint32_t n = MIN(l.n - sum, len - off);
         lock_release(&sb->sb_lock);
-        mbuf_free_chain(&done);
+        while (*last)
+            last = &(*last)->m_next;
         uint32_t got = so_recv_copy(m, off, u, n, flags);
         lost = got < n;
         lock_acquire(&sb->sb_lock);
         sum += got;
         off += got;
         if (!peek) {
-            done = sockbuf_unlink(sb, got);
+            *last = sockbuf_unlink(sb, got);
             m = sockbuf_head(sb, &off);
         }
     }

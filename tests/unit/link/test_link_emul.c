@@ -244,6 +244,34 @@ static void reordering_displaces_by_places(void **state)
     free(at);
 }
 
+static void a_frame_is_held_as_long_as_said(void **state)
+{
+    struct link_emul_config cfg = {.reorder = LINK_EMUL_SHARE_ALL,
+                                   .reorder_places = 100,
+                                   .reorder_timed = true,
+                                   .reorder_ns = 7};
+
+    wrap(&cfg, LINK_EMUL_TX, 0);
+    send_one(numbered(0, 1), START);
+    assert_int_equal(end.ops->next_deadline(end.link), START + 7);
+    assert_int_equal(stub.out_count, 0);
+    assert_int_equal(drain(START, TIME_NEVER - 1), START + 7);
+    assert_int_equal(stub.out_count, 1);
+}
+
+/* Displaced among those that arrive together, and not held when none follows. */
+static void without_time_nothing_is_held(void **state)
+{
+    struct link_emul_config cfg = {
+        .reorder = LINK_EMUL_SHARE_ALL, .reorder_places = 100, .reorder_timed = true};
+
+    wrap(&cfg, LINK_EMUL_TX, 0);
+    send_one(numbered(0, 1), START);
+    assert_int_equal(stub.out_count, 1);
+    assert_int_equal(end.ops->next_deadline(end.link), TIME_NEVER);
+    assert_int_equal(COUNTER_READ(s, link_emul_reordered), 1);
+}
+
 static void held_frames_do_not_wait_for_ever(void **state)
 {
     struct link_emul_config cfg = {.reorder = LINK_EMUL_SHARE_ALL, .reorder_places = 100};
@@ -421,6 +449,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(loss_and_duplication_are_of_their_share_and_repeatable,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(reordering_displaces_by_places, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_frame_is_held_as_long_as_said, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_time_nothing_is_held, setup, teardown),
         cmocka_unit_test_setup_teardown(held_frames_do_not_wait_for_ever, setup, teardown),
         cmocka_unit_test_setup_teardown(corruption_is_found_by_the_checksums, setup, teardown),
         cmocka_unit_test_setup_teardown(superframes_are_cut_first, setup, teardown),

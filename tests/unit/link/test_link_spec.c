@@ -78,6 +78,11 @@ static void short_forms(void **state)
     assert_int_equal(spec.emul.delay_ns, NS_PER_S / 2);
     taken("mem,reorder=5%");
     assert_int_equal(spec.emul.reorder_places, 1);
+    assert_false(spec.emul.reorder_timed);
+    taken("mem,reorder=5%:3:2us");
+    assert_true(spec.emul.reorder_timed);
+    assert_int_equal(spec.emul.reorder_places, 3);
+    assert_int_equal(spec.emul.reorder_ns, 2 * NS_PER_US);
     taken("mem,rate=1Gbit,queue=256k");
     assert_int_equal(spec.emul.queue_bytes, 256 * 1024);
     assert_int_equal(spec.emul.queue_packets, 0);
@@ -143,6 +148,8 @@ static void bad_values(void **state)
         "reorder=10:2",
         "reorder=10%:1025",
         "reorder=10%:2:3",
+        "reorder=10%:2:",
+        "reorder=10%:2:1us:1",
         "queue=0p",
         "queue=1x",
         "ecn=5",
