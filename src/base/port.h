@@ -33,6 +33,11 @@ struct port {
     /* The stack has work or an earlier deadline than its thread knows: wake whoever runs it when
      * nobody drives it. Never blocks. */
     void (*kick)(void *ctx, struct weir_stack *stack);
+    /* May the calling thread leave a little output for when it waits, in a moment? True: whoever
+     * runs the stack sees what it leaves on the deferred list within a millisecond even if it does
+     * not come; asked once more after the push, with `left`, as that may have changed meanwhile.
+     * NULL: never. */
+    bool (*linger)(void *ctx, struct weir_stack *stack, bool left);
     /* Time of day, ns since 1970, for what is shown to people. NULL: now_ns will do. */
     uint64_t (*wall_ns)(void *ctx);
 };

@@ -25,6 +25,7 @@
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define PACKET_BURST 64
@@ -41,11 +42,12 @@
 struct packet_link {
     struct weir_stack *stack;
     struct packet_ring ring;
-    int fd, epfd;        /* epfd: so that an error of the socket shows as readable */
-    struct mbuf *staged; /* empty 64 KB cluster for the next superframe */
-    uint64_t retry_ns;   /* TIME_NEVER, or when frames were refused */
-    uint64_t looked_ns;  /* at the socket's error */
-    uint64_t sent;       /* bytes since packet_hint said yes */
+    int fd, epfd;               /* epfd: so that an error of the socket shows as readable */
+    int claim[NETIF_MAX_ADDRS]; /* what keeps the addresses ours; -1 none */
+    struct mbuf *staged;        /* empty 64 KB cluster for the next superframe */
+    uint64_t retry_ns;          /* TIME_NEVER, or when frames were refused */
+    uint64_t looked_ns;         /* at the socket's error */
+    uint64_t sent;              /* bytes since packet_hint said yes */
     struct mmsghdr msg[PACKET_BURST];
     struct virtio_net_hdr_v1 vnet[PACKET_BURST];
     struct iovec iov[PACKET_IOV];
@@ -183,6 +185,11 @@ static struct mbuf *read_queued(struct packet_link *l, bool wanted, struct virti
     };
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = NELEM(iov)};
     ssize_t r = recvmsg(l->fd, &msg, MSG_DONTWAIT);
+    /* A waiting error is given first, and the frame stays: it would be taken for the next one's. */
+    for (int i = 0; i < 4 && unlikely(r < 0) && errno != EAGAIN; i++) {
+        COUNT(l->stack, link_down);
+        r = recvmsg(l->fd, &msg, MSG_DONTWAIT);
+    }
     if (r < (ssize_t)(VNET_SIZE + ETH_HLEN) || !wanted || (msg.msg_flags & MSG_TRUNC))
         return NULL;
     return take_staged(l, (uint32_t)r - (uint32_t)VNET_SIZE);
@@ -300,6 +307,9 @@ static void packet_close(void *link)
         close(l->epfd);
     if (l->fd >= 0)
         close(l->fd);
+    for (unsigned i = 0; i < NETIF_MAX_ADDRS; i++)
+        if (l->claim[i] >= 0)
+            close(l->claim[i]);
     alloc_free(&alloc, l, sizeof(*l));
 }
 
@@ -398,6 +408,31 @@ static int examine(int fd, const struct link_packet_config *cfg, struct interfac
     return address_is_kernels(cfg, err, err_size);
 }
 
+/* Stations on one interface do not hear each other, so that two with one address would find no
+ * conflict by ARP. A name in the network namespace, which goes with its socket, stands for each
+ * address. */
+static int claim_addresses(struct packet_link *l, const struct interface *nic,
+                           const struct link_packet_config *cfg, char *err, size_t err_size)
+{
+    for (unsigned i = 0; i < MIN(cfg->addr_count, (unsigned)NETIF_MAX_ADDRS); i++) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        char text[64], why[128];
+
+        ipaddr_format(&cfg->addr[i].addr, text, sizeof(text));
+        int n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "weir-packet-%d-%s",
+                         nic->index, text);
+        socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+        l->claim[i] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (l->claim[i] < 0)
+            return refuse(err, err_size, cfg->ifname, -errno, NULL);
+        if (bind(l->claim[i], (struct sockaddr *)&name, len) < 0) {
+            snprintf(why, sizeof(why), "another Weir stack has %s there", text);
+            return refuse(err, err_size, cfg->ifname, -errno, errno == EADDRINUSE ? why : NULL);
+        }
+    }
+    return 0;
+}
+
 /* Only frames for this station and for groups. */
 static int attach_filter(int fd, const uint8_t mac[6])
 {
@@ -479,6 +514,7 @@ static struct packet_link *create(struct weir_stack *s)
         return NULL;
     l->stack = s;
     l->retry_ns = TIME_NEVER;
+    memset(l->claim, -1, sizeof(l->claim));
     l->epfd = epoll_create1(EPOLL_CLOEXEC);
     /* Protocol 0: nothing is received before bind. */
     l->fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -515,6 +551,8 @@ int link_packet_open(struct weir_stack *s, const struct link_packet_config *cfg,
         goto fail;
     }
     error = examine(l->fd, cfg, &nic, err, err_size);
+    if (!error)
+        error = claim_addresses(l, &nic, cfg, err, err_size);
     if (error)
         goto fail;
     choose_mac(end->mac, cfg->mac);

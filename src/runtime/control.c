@@ -2,11 +2,12 @@
  * The control socket's server.
  *
  * How it works: one thread polls the listening socket, an eventfd that asks it to stop, and at most
- * CONTROL_MAX_CLIENTS clients, each a pair of buffers. A complete line is run at once, in that
- * thread: it acquires each stack in turn, so a command sees one stack at rest at a time. The
- * process's own server shows all stacks of a registry; the registry's mutex is held while a command
- * runs, which is what control_stop waits for. The order is registry before owner, and no owner ever
- * calls in here. */
+ * CONTROL_MAX_CLIENTS clients, each a pair of buffers; one more takes the place of the client that
+ * has moved no byte for longest, so that idle ones keep nobody out. A complete line is run at once,
+ * in that thread: it acquires each stack in turn, so a command sees one stack at rest at a time.
+ * The process's own server shows all stacks of a registry; the registry's mutex is held while a
+ * command runs, which is what control_stop waits for. The order is registry before owner, and no
+ * owner ever calls in here. */
 #include "control.h"
 
 #include "base/owner.h"
@@ -278,6 +279,20 @@ static void client_read(const struct control *c, struct client *cl)
     client_serve(c, cl);
 }
 
+/* A place for one more. Those that were served in this turn have moved a byte, the others wait. */
+static struct client *client_place(struct control *c)
+{
+    struct client *oldest = &c->client[0];
+    for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++) {
+        if (c->client[i].fd < 0)
+            return &c->client[i];
+        if (c->client[i].last_ns < oldest->last_ns)
+            oldest = &c->client[i];
+    }
+    client_close(oldest);
+    return oldest;
+}
+
 static void accept_client(struct control *c)
 {
     struct ucred peer;
@@ -287,29 +302,25 @@ static void accept_client(struct control *c)
         return;
     bool allowed = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
                    (peer.uid == geteuid() || peer.uid == 0);
-    for (size_t i = 0; allowed && i < CONTROL_MAX_CLIENTS; i++) {
-        if (c->client[i].fd < 0) {
-            c->client[i] = (struct client){.fd = fd, .last_ns = clock_ns()};
-            return;
-        }
-    }
-    close(fd);
+    if (allowed)
+        *client_place(c) = (struct client){.fd = fd, .last_ns = clock_ns()};
+    else
+        close(fd);
 }
 
 /* ---- the thread ---- */
 
-/* Fill the poll set: [0] stop, [1] listener (only while a slot is free), then the clients. */
+/* Fill the poll set: [0] stop, [1] listener, then the clients. */
 static int poll_clients(struct control *c, struct pollfd *pfd)
 {
-    bool room = false, any = false;
+    bool any = false;
     pfd[0] = (struct pollfd){.fd = c->stop_fd, .events = POLLIN};
+    pfd[1] = (struct pollfd){.fd = c->listen_fd, .events = POLLIN};
     for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++) {
         struct client *cl = &c->client[i];
         pfd[2 + i] = (struct pollfd){.fd = cl->fd, .events = cl->out != NULL ? POLLOUT : POLLIN};
-        room |= cl->fd < 0;
         any |= cl->fd >= 0;
     }
-    pfd[1] = (struct pollfd){.fd = room ? c->listen_fd : -1, .events = POLLIN};
     return poll(pfd, 2 + CONTROL_MAX_CLIENTS, any ? 1000 : -1);
 }
 

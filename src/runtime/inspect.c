@@ -342,19 +342,12 @@ struct victims {
     bool nomem;
 };
 
-static bool state_matches(const char *wanted, int state)
-{
-    if (strcasecmp(wanted, "SYN_RECEIVED") == 0)
-        wanted = "SYN_RCVD";
-    return strcasecmp(wanted, tcp_state_name(state)) == 0;
-}
-
 static void collect_victim(struct tcpcb *tp, void *ctx)
 {
     struct victims *v = ctx;
     if (tp->t_state == TCPS_LISTEN || tp->t_state == TCPS_CLOSED || v->nomem)
         return;
-    if (v->args->state != NULL && !state_matches(v->args->state, tp->t_state))
+    if (v->args->have_state && (int)tp->t_state != v->args->state)
         return;
     if (v->count == v->room) {
         size_t room = v->room > 0 ? 2 * v->room : 64;
@@ -367,14 +360,6 @@ static void collect_victim(struct tcpcb *tp, void *ctx)
         v->room = room;
     }
     v->flow[v->count++] = tp->t_flow;
-}
-
-static bool state_known(const char *wanted)
-{
-    for (int state = 0; state < TCPS_COUNT; state++)
-        if (state_matches(wanted, state))
-            return true;
-    return false;
 }
 
 /* A drop may free other connections, so what is collected are names of connections, looked up one
@@ -398,10 +383,6 @@ static int run_tcpdrop(struct inspect_run *r, struct weir_stack *s)
     if (a->have_flow) {
         drop_flow(r, s, &a->flow);
         return 0;
-    }
-    if (a->state != NULL && !state_known(a->state)) {
-        fprintf(r->err, "tcpdrop: %s: unknown state\n", a->state);
-        return 1;
     }
     struct victims v = {.args = a};
     tcp_foreach(s, collect_victim, &v);
@@ -448,6 +429,10 @@ int inspect_finish(struct inspect_run *r)
                 ipaddr_format(&a->flow.laddr, local, sizeof(local)), a->flow.lport,
                 ipaddr_format(&a->flow.faddr, foreign, sizeof(foreign)), a->flow.fport,
                 strerror(ESRCH));
+        return 1;
+    }
+    if (a->command == INSPECT_TCPDROP && a->have_state && r->matched == 0) {
+        fprintf(r->err, "tcpdrop: no connection is in state %s\n", tcp_state_name(a->state));
         return 1;
     }
     return 0;

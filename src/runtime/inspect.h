@@ -28,7 +28,8 @@ struct inspect_args {
     const char *group; /* -p */
     int family;        /* -f; 0 both */
     /* tcpdrop */
-    const char *state; /* -s */
+    bool have_state;
+    int state; /* -s: TCPS_* */
     struct flow flow;
     bool have_flow;
 };

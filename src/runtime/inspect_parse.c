@@ -3,6 +3,8 @@
  */
 #include "inspect.h"
 
+#include "tcp/tcp_var.h"
+
 #include <stdlib.h>
 #include <strings.h>
 
@@ -204,16 +206,32 @@ static int parse_flow(struct args *g, struct inspect_args *a)
     return 0;
 }
 
+/* FreeBSD's names, and netstat's longer one. */
+static bool parse_state(const char *text, int *state)
+{
+    if (strcasecmp(text, "SYN_RECEIVED") == 0)
+        text = "SYN_RCVD";
+    for (*state = 0; *state < TCPS_COUNT; ++*state)
+        if (strcasecmp(text, tcp_state_name(*state)) == 0)
+            return true;
+    return false;
+}
+
 static int parse_tcpdrop(struct args *g, struct inspect_args *a)
 {
+    const char *state;
+
     for (int c; (c = next_option(g)) != 0;) {
         switch (c) {
         case 'a':
             a->all = true;
             break;
         case 's':
-            if ((a->state = option_value(g)) == NULL)
+            a->have_state = true;
+            if ((state = option_value(g)) == NULL)
                 return usage(g, "-s needs a state", "");
+            if (!parse_state(state, &a->state))
+                return usage(g, "unknown state", state);
             break;
         case 'S':
             if ((a->stack = option_value(g)) == NULL)
@@ -223,7 +241,7 @@ static int parse_tcpdrop(struct args *g, struct inspect_args *a)
             return usage(g, "unknown option", g->argv[g->at - 1]);
         }
     }
-    if (!a->all && a->state == NULL)
+    if (!a->all && !a->have_state)
         return parse_flow(g, a);
     if (g->at < g->argc)
         return usage(g, "unexpected argument", g->argv[g->at]);

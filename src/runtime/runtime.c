@@ -47,7 +47,8 @@ const struct port runtime_port = {.now_ns = port_now,
                                   .wall_ns = port_wall,
                                   .wait = runtime_wait,
                                   .wake = runtime_wake,
-                                  .kick = runtime_kick};
+                                  .kick = runtime_kick,
+                                  .linger = runtime_linger};
 
 static void *default_alloc(void *ctx, size_t size)
 {

@@ -105,6 +105,8 @@ void runtime_relax(uint32_t turn, bool polls);
 /* What the loop waits for has come: teaches runtime_relax whether yielding helps. */
 void runtime_progress(void);
 void runtime_wake(void *ctx, _Atomic uint32_t *addr, int count);
+/* The port's linger. */
+bool runtime_linger(void *ctx, struct weir_stack *s, bool left);
 
 /* True when a frame is known to wait at a link (those that need a system call for it are not
  * asked). Any thread. */

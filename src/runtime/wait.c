@@ -13,6 +13,10 @@
  * core, and the next yields come at once. Yields that return at once, or give the core to
  * strangers, become rarer.
  *
+ * A thread that has always waited right after it sent something small may leave it to that wait
+ * (linger), so that what it does meanwhile, a close above all, leaves in the same packet; only
+ * while the stack thread's lease ends by itself soon, should the thread do something else for once.
+ *
  * Waking costs a system call only if somebody sleeps: sleepers are counted in a table by address.
  * The sleeper counts itself, then the kernel compares the word; the waker changes the word, then
  * reads the count. */
@@ -25,11 +29,13 @@
 #include <unistd.h>
 
 #define SLEEPER_BUCKETS 256
-#define CLOCK_EVERY 8    /* turns of the loop between looks at the clock */
-#define YIELD_FIRST 1024 /* turns before the first yield, to begin with */
+#define CLOCK_EVERY 8   /* turns of the loop between looks at the clock */
+#define YIELD_FIRST 512 /* turns before the first yield, to begin with */
 #define YIELD_MIN 2
 #define POLL_TURNS 32 /* a turn that polls a descriptor takes as long as so many others */
-#define YIELD_MAX 4096
+#define YIELD_MAX 512 /* some 50 us: who never yields before it sleeps does not learn to */
+#define LINGER_NS (50 * NS_PER_US) /* from sending to waiting: that is right after it */
+#define LINGER_TRUST 32            /* times in succession; it grows to twice as much */
 #define STEP_ROUNDS 8 /* bursts that a driver takes before it looks at its own word again */
 
 _Thread_local uint32_t runtime_signals __attribute__((tls_model("initial-exec")));
@@ -37,6 +43,12 @@ static _Thread_local struct {
     uint32_t after; /* turns */
     bool was_long;  /* the last one */
 } yields __attribute__((tls_model("initial-exec"))) = {.after = YIELD_FIRST};
+
+static _Thread_local struct {
+    struct weir_stack *s; /* where it sent last */
+    uint64_t sent_ns;     /* 0: it has waited since */
+    uint32_t trust;
+} linger __attribute__((tls_model("initial-exec")));
 
 /* A yield that took longer than this let somebody run: twice a system call that does nothing, and a
  * bit. */
@@ -95,13 +107,14 @@ static uint32_t driver_limit(void)
 
 enum run_result { RUN_HELD, RUN_NOTHING, RUN_FRAMES };
 
-/* Own s for a moment and run it. Says whether frames were there, or somebody else owns it. */
-static enum run_result run(struct weir_stack *s, uint64_t now_ns)
+/* Own s for a moment and run it for the thread that waits for w. Says whether frames were there, or
+ * somebody else owns it. */
+static enum run_result run(struct weir_stack *s, uint64_t now_ns, const struct port_wait *w)
 {
     if (!owner_try(s))
         return RUN_HELD;
     uint64_t before = COUNTER_READ(s, link_rx_frames);
-    for (int i = 0; i < STEP_ROUNDS && stack_step(s, now_ns); i++)
+    for (int i = 0; i < STEP_ROUNDS && stack_step_for(s, now_ns, w->addr, w->expected); i++)
         ;
     bool frames = COUNTER_READ(s, link_rx_frames) != before;
     stack_leave(s);
@@ -159,7 +172,7 @@ static void drive_end(struct spin *sp, bool sleeping)
         if (!owner_drive_leave(s))
             continue;
         if (runtime_links_pending(rt))
-            (void)run(s, runtime_now_ns());
+            (void)run(s, runtime_now_ns(), sp->w);
         if (runtime_links_pending(rt)) /* held by somebody, or too many for us */
             owner_link_ready(s);
         if (sleeping && LOAD_RELAXED(&rt->polled)) {
@@ -182,12 +195,12 @@ static bool drive(struct spin *sp, bool due)
         struct runtime *rt = runtime_of(s);
         if (owner_has_work(s) || runtime_links_pending(rt)) {
             sp->now_ns = runtime_now_ns();
-            did |= run(s, sp->now_ns) != RUN_HELD;
+            did |= run(s, sp->now_ns, sp->w) != RUN_HELD;
         } else if (LOAD_RELAXED(&rt->blind)) {
             sp->now_ns = runtime_now_ns();
-            did |= run(s, sp->now_ns) == RUN_FRAMES;
+            did |= run(s, sp->now_ns, sp->w) == RUN_FRAMES;
         } else if (due && LOAD_RELAXED(&s->next_deadline) <= sp->now_ns) {
-            (void)run(s, sp->now_ns);
+            (void)run(s, sp->now_ns, sp->w);
         }
     }
     return did;
@@ -288,11 +301,46 @@ static bool any_polled(const struct port_wait *w)
     return false;
 }
 
+bool runtime_linger(void *ctx, struct weir_stack *s, bool left)
+{
+    struct runtime *rt = runtime_of(s);
+
+    (void)ctx;
+    /* The stack thread takes `leased` back before it says to the owner word that it sleeps. */
+    if (!rt || !atomic_load_explicit(&rt->leased, memory_order_acquire) ||
+        KNOB(s, isr_dispatch) != 0 ||
+        (KNOB_P(kern_idle_spin_us) == 0 && KNOB_P(machdep_cpu_idle_hlt)))
+        return false;
+    if (left)
+        return true;
+    if (linger.sent_ns != 0) /* and no wait since */
+        linger.trust /= 2;
+    linger.s = s;
+    linger.sent_ns = runtime_now_ns();
+    return linger.trust >= LINGER_TRUST;
+}
+
+/* The thread waits: was that soon after it sent? */
+static void learn_linger(const struct port_wait *w)
+{
+    bool same = false;
+
+    for (size_t i = 0; i < w->stack_count && i < MAX_DRIVEN; i++)
+        same |= w->stacks[i] == linger.s;
+    if (!same || runtime_now_ns() - linger.sent_ns > LINGER_NS)
+        linger.trust /= 2;
+    else if (linger.trust < 2 * LINGER_TRUST)
+        linger.trust++;
+    linger.sent_ns = 0;
+}
+
 int runtime_wait(void *ctx, const struct port_wait *w)
 {
     (void)ctx;
     if (atomic_load_explicit(w->addr, memory_order_acquire) != w->expected)
         return 0;
+    if (linger.sent_ns != 0 && w->stack_count > 0)
+        learn_linger(w);
 
     struct spin sp = {.w = w, .signals = runtime_signals, .limit_ns = TIME_NEVER};
     if (KNOB_P(machdep_cpu_idle_hlt))

@@ -25,6 +25,7 @@ void (*so_fd_signal)(struct socket *so);
 #define CHUNK_SHIFT 10
 #define CHUNK_SIZE (1u << CHUNK_SHIFT)
 #define CHUNK_COUNT 1024u
+#define SO_LINGER_MAX 4096 /* bytes unacknowledged up to which a sender may linger */
 
 /* A slot holds the socket, or, free, the index of the next free slot + 1 in an odd number. */
 struct socket_table {
@@ -283,9 +284,10 @@ void so_drop(struct socket *so)
 
     if (atomic_fetch_sub_explicit(&so->so_refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (so_queue_work(so, SO_WORK_CLOSE) && owner_try(s)) {
-        set_now(s);
-        so_leave(s);
+    /* Work may wait there only because a thread lingers (so_defer). */
+    if ((so_queue_work(so, SO_WORK_CLOSE) || owner_has_work(s)) && owner_try(s)) {
+        stack_step(s, so_now(s)); /* takes it off the list */
+        stack_leave(s);
     }
 }
 
@@ -339,7 +341,16 @@ void so_run_work(struct socket *so)
 void so_defer(struct socket *so, uint32_t work)
 {
     struct weir_stack *s = so->so_stack;
+    const struct port *port = s->port;
 
+    /* A thread that is about to wait does the work then: one ownership less, and what it adds until
+     * then, such as the end, leaves with it. */
+    if (work == SO_WORK_SEND && port->linger && sockbuf_used(&so->so_snd) <= SO_LINGER_MAX &&
+        port->linger(port->ctx, s, false)) {
+        (void)so_queue_work(so, work);
+        if (port->linger(port->ctx, s, true))
+            return;
+    }
     if (owner_try(s)) {
         set_now(s);
         /* QUEUED stays: the node is on the list still, and the list's turn may be the one that

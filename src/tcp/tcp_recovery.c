@@ -166,10 +166,7 @@ static void take_dsack(struct tcpcb *tp, uint32_t start, uint32_t end)
     struct tcp_undo *u = &tp->t_undo;
     COUNT(tp->t_stack, tcp_dsack_rcv);
     tp->t_dsack_dups++;
-    if (!u->cc || !u->rexmits || SEQ_LT(start, u->low) || SEQ_GT(end, u->high))
-        return;
-    u->needless += end - start;
-    if (u->needless >= u->rexmits)
+    if (u->cc && u->rexmits && tcp_sent_settle(tp, start, end))
         undo_recovery(tp);
 }
 

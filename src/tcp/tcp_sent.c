@@ -484,13 +484,46 @@ static void undo_note(struct tcpcb *tp, uint32_t start, uint32_t len)
     struct tcp_undo *u = &tp->t_undo;
     if (!u->cc || !(tp->t_flags & TF_FASTRECOVERY))
         return;
-    if (!u->rexmits) {
-        u->low = u->high = start;
+    if (!u->rexmits)
         u->first_ts = tcp_ts_now(tp->t_stack);
-    }
-    u->low = SEQ_MIN(u->low, start);
-    u->high = SEQ_MAX(u->high, start + len);
     u->rexmits += len;
+    for (unsigned i = 0; i < u->owed_count; i++) {
+        struct sack_block *b = &u->owed[i];
+        if (SEQ_LT(start, b->end) && SEQ_LT(b->start, start + len))
+            u->uncounted = true; /* it was lost again */
+        if (b->end == start) {
+            b->end += len;
+            return;
+        }
+    }
+    if (u->owed_count < TCP_UNDO_OWED)
+        u->owed[u->owed_count++] = (struct sack_block){start, start + len};
+    else
+        u->uncounted = true;
+}
+
+bool tcp_sent_settle(struct tcpcb *tp, uint32_t start, uint32_t end)
+{
+    struct tcp_undo *u = &tp->t_undo;
+    for (unsigned i = 0; i < u->owed_count; i++) {
+        struct sack_block *b = &u->owed[i];
+        if (SEQ_GEQ(start, b->end) || SEQ_GEQ(b->start, end))
+            continue;
+        if (SEQ_LT(b->start, start) && SEQ_LT(end, b->end)) { /* cut out of its middle */
+            u->uncounted |= u->owed_count == TCP_UNDO_OWED;
+            if (!u->uncounted)
+                u->owed[u->owed_count++] = (struct sack_block){end, b->end};
+            b->end = start;
+        } else if (SEQ_LT(b->start, start)) {
+            b->end = start;
+        } else if (SEQ_LT(end, b->end)) {
+            b->start = end;
+        } else {
+            *b = u->owed[--u->owed_count];
+            i--;
+        }
+    }
+    return u->owed_count == 0 && !u->uncounted;
 }
 
 /* Make [start, end) one range of its own, out of the ranges that cover it; they all wait for
@@ -541,5 +574,6 @@ void tcp_sent_rexmit_failed(struct tcpcb *tp, uint32_t start)
     if (e->flags & SENT_REXMIT)
         set_flags(tp, e, SENT_LOST);
     tp->t_undo.rexmits -= MIN(tp->t_undo.rexmits, sent_len(e));
+    (void)tcp_sent_settle(tp, r->start, r->end);
     tp->t_rexmit_next = r->start;
 }

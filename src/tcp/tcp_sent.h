@@ -55,6 +55,9 @@ uint32_t tcp_sent_next_lost(struct tcpcb *tp, uint32_t max, uint32_t *start);
 void tcp_sent_rexmitted(struct tcpcb *tp, uint32_t start, uint32_t len, uint32_t segsz);
 /* ... and that failed. */
 void tcp_sent_rexmit_failed(struct tcpcb *tp, uint32_t start);
+/* The receiver had [start, end) before (D-SACK): fast recovery's retransmissions in it have been
+ * told of. Each counts once. True: no other is left, so all were needless. */
+bool tcp_sent_settle(struct tcpcb *tp, uint32_t start, uint32_t end);
 
 /* Lost bytes that wait for their retransmission. */
 static inline uint32_t tcp_sent_to_rexmit(const struct tcpcb *tp)

@@ -4,6 +4,7 @@
  * Bound: minutes of virtual time a test. */
 #include "peer.h"
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pcap/pcap.h>
 #include <setjmp.h>
@@ -141,6 +142,76 @@ static void writes_larger_than_the_buffer(void **state)
     weir_close(fa);
     weir_close(fb);
     world_fini(&w);
+    free(data);
+}
+
+/* As many pieces as a vector may have, of all sizes and none, by either call. */
+static ssize_t send_vector(int fd, const struct iovec *iov, int n, bool message, int flags)
+{
+    struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+
+    return message ? weir_sendmsg(fd, &msg, flags) : weir_writev(fd, iov, n);
+}
+
+/* case: FUN-019 */
+static void vectors_larger_than_the_buffer(void **state)
+{
+    enum { PIECES = 1024, PIECE = 65536 };
+    static const uint32_t sizes[] = {0, 1, 1460, 3, 2047, 0, 2048, 4097, 17};
+    const size_t room = PIECES * PIECE + (32u << 20);
+    uint8_t *data = malloc(room);
+    struct iovec small[PIECES], large[PIECES + 1];
+    size_t small_bytes = 0;
+
+    for (size_t i = 0; i < room; i++)
+        data[i] = byte_at(i);
+    for (size_t i = 0; i < PIECES; i++) {
+        small[i] = (struct iovec){data + small_bytes, sizes[i % NELEM(sizes)]};
+        small_bytes += small[i].iov_len;
+    }
+    for (int message = 0; message < 2; message++) {
+        struct world w;
+        int fa, fb, send_size = 32768, receive_size = 3 << 19;
+        uint64_t got = 0, sent;
+
+        world_init(&w, "delay=1ms");
+        sim_sysctl(w.a, "net.inet.tcp.sendbuf_auto", "0");
+        assert_int_equal(weir_setsockopt(w.listener, SOL_SOCKET, SO_RCVBUF, &receive_size, 4), 0);
+        join(&w, &fa, &fb);
+        assert_int_equal(weir_setsockopt(fa, SOL_SOCKET, SO_SNDBUF, &send_size, 4), 0);
+        assert_true(small_bytes > 10 * (size_t)send_size);
+        /* One more than is allowed: nothing is taken. */
+        for (size_t i = 0; i <= PIECES; i++)
+            large[i] = (struct iovec){data, 1};
+        assert_int_equal(send_vector(fa, large, PIECES + 1, message, 0), -1);
+        assert_int_equal(errno, message ? EMSGSIZE : EINVAL);
+        /* Blocking: all of it. */
+        assert_int_equal(send_vector(fa, small, PIECES, message, 0), small_bytes);
+        sent = small_bytes;
+        for (int i = 0; got < sent && i < 1000; i++) {
+            assert_true(drain(fb, &got));
+            sim_run(w.sim, 10 * NS_PER_MS);
+        }
+        assert_int_equal(got, sent);
+        /* Not blocking, 64 MB: a part that ends in the middle of a piece, in its place. */
+        for (size_t i = 0; i < PIECES; i++)
+            large[i] = (struct iovec){data + sent + i * PIECE, PIECE};
+        assert_int_equal(weir_fcntl(fa, F_SETFL, O_NONBLOCK), 0);
+        for (int i = 0; i < 5; i++) {
+            ssize_t part = send_vector(fa, large, PIECES, message, 0);
+            assert_true(part > 0 && part < (ssize_t)(4u << 20));
+            for (sent += (uint64_t)part; got < sent;) {
+                assert_true(drain(fb, &got));
+                sim_run(w.sim, 10 * NS_PER_MS);
+            }
+            assert_int_equal(got, sent);
+            for (size_t j = 0; j < PIECES; j++)
+                large[j].iov_base = data + sent + j * PIECE;
+        }
+        weir_close(fa);
+        weir_close(fb);
+        world_fini(&w);
+    }
     free(data);
 }
 
@@ -499,11 +570,105 @@ static void progress_keeps_neighbours_reachable(void **state)
     world_fini(&w);
 }
 
+/* A connection from a, whose thread drives its stack; b has accepted nothing yet. */
+static int connect_driven(struct world *w)
+{
+    struct sockaddr_in sa = to(0x0a000002, PORT);
+    int fd = weir_socket(w->a, AF_INET, SOCK_STREAM, 0);
+
+    /* Else the thread that sends runs the far stack too, and its own as far as that answers. */
+    sim_sysctl(w->a, "net.isr.dispatch", "deferred");
+    sim_sysctl(w->b, "net.isr.dispatch", "deferred");
+    sim_drive(w->sim, true);
+    assert_int_equal(weir_connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    return fd;
+}
+
+/* The acknowledgments of SYN and FIN go with the request and with the close that follow. */
+static void acknowledgments_go_with_the_next_call(void **state)
+{
+    struct world w;
+    uint8_t byte = 1;
+
+    (void)state;
+    world_init(&w, "");
+    int fa = connect_driven(&w);
+    assert_int_equal(sim_counter(w.a, "tcp.tx"), 1); /* SYN */
+    assert_int_equal(weir_accept(w.listener, NULL, NULL), -1);
+    assert_int_equal(weir_send(fa, &byte, 1, 0), 1);
+    assert_int_equal(sim_counter(w.a, "tcp.tx"), 2);
+    sim_settle(w.sim);
+    int fb = weir_accept(w.listener, NULL, NULL);
+    assert_true(fb >= 0);
+    assert_int_equal(weir_recv(fb, &byte, 1, 0), 1);
+    assert_int_equal(weir_send(fb, &byte, 1, 0), 1);
+    assert_int_equal(weir_close(fb), 0);
+    assert_int_equal(weir_recv(fa, &byte, 1, 0), 1);
+    assert_int_equal(weir_recv(fa, &byte, 1, 0), 0);
+    assert_int_equal(weir_close(fa), 0);
+    sim_settle(w.sim);
+    assert_int_equal(sim_counter(w.a, "tcp.tx"), 3); /* FIN */
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), 0);
+    sim_drive(w.sim, false);
+    world_fini(&w);
+}
+
+/* A thread that does nothing more: within a millisecond the acknowledgment leaves by itself. */
+static void acknowledgments_do_not_wait_for_ever(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, "");
+    int fa = connect_driven(&w);
+    sim_drive(w.sim, false);
+    assert_int_equal(weir_accept(w.listener, NULL, NULL), -1);
+    sim_run(w.sim, NS_PER_MS);
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), 1);
+    int fb = weir_accept(w.listener, NULL, NULL);
+    assert_true(fb >= 0);
+    weir_close(fa);
+    weir_close(fb);
+    world_fini(&w);
+}
+
+/* Who waits on sends them at once: the step brought nothing that ends the wait; or the user wants
+ * no acknowledgment delayed. */
+static void acknowledgments_of_who_waits_on(void **state)
+{
+    struct sockaddr_in sa = to(0x0a000002, PORT);
+    struct timeval tv = {.tv_usec = 100};
+    struct world w;
+    uint8_t byte;
+
+    (void)state;
+    world_init(&w, "");
+    sim_drive(w.sim, true);
+    int waits = connect_driven(&w);
+    int fa = weir_socket(w.a, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    weir_setsockopt(waits, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    assert_int_equal(weir_recv(waits, &byte, 1, 0), -1);
+    uint64_t acks = sim_counter(w.a, "tcp.tx_acks");
+    assert_int_equal(weir_connect(fa, (struct sockaddr *)&sa, sizeof(sa)), -1);
+    assert_int_equal(weir_recv(waits, &byte, 1, 0), -1);
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), acks + 1);
+
+    sim_sysctl(w.a, "net.inet.tcp.delayed_ack", "0");
+    int fc = connect_driven(&w);
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), acks + 2);
+    sim_drive(w.sim, false);
+    weir_close(waits);
+    weir_close(fa);
+    weir_close(fc);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_keeps_neighbours_reachable),
         cmocka_unit_test(writes_larger_than_the_buffer),
+        cmocka_unit_test(vectors_larger_than_the_buffer),
         cmocka_unit_test(echo_goes_on_when_the_application_reads),
         cmocka_unit_test(a_reply_after_the_request_is_finished),
         cmocka_unit_test(hundreds_of_short_connections),
@@ -512,6 +677,9 @@ int main(void)
         cmocka_unit_test(every_large_mtu),
         cmocka_unit_test(hosts_that_do_not_answer),
         cmocka_unit_test(counters_agree_with_a_capture),
+        cmocka_unit_test(acknowledgments_go_with_the_next_call),
+        cmocka_unit_test(acknowledgments_do_not_wait_for_ever),
+        cmocka_unit_test(acknowledgments_of_who_waits_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

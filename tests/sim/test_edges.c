@@ -1,40 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Goal: a stack against a scripted peer that shuts its window, acknowledges half, speaks early or
  * was silent for weeks. Bound: a few hundred segments a test. */
-#include "peer.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-static struct sim *sim;
-static struct weir_stack *s;
-static struct peer *p;
-static int listener;
-static struct packet k;
-
-static int setup(void **state)
-{
-    sim = sim_create(3, 0);
-    s = sim_stack(sim, "s");
-    p = peer_create(sim, s, "192.0.2.1", "192.0.2.2", 0);
-    listener = -1;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    sim_destroy(sim);
-    return 0;
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#include "../unit/tcp/world.h"
 
 static void accepted(struct conn *c)
 {
-    conn_init(c, p, 40000, 80);
-    conn_accept(c, &listener, s);
+    conn_init(c, w.p, 40000, 80);
+    conn_accept(c, &w.listener, w.s);
 }
 
 static uint8_t byte_at(uint32_t at)
@@ -63,10 +35,10 @@ static void peer_collects(struct conn *c, uint32_t n)
 {
     for (int i = 0; peer_has(c) < n; i++) {
         assert_true(i < 1000);
-        if (conn_next(c, &k, 60 * NS_PER_S)) {
-            uint32_t at = k.th.seq - c->irs - 1;
-            for (uint32_t b = 0; b < k.len; b++)
-                assert_int_equal(k.data[b], byte_at(at + b));
+        if (conn_next(c, &w.k, 60 * NS_PER_S)) {
+            uint32_t at = w.k.th.seq - c->irs - 1;
+            for (uint32_t b = 0; b < w.k.len; b++)
+                assert_int_equal(w.k.data[b], byte_at(at + b));
         }
         conn_ack(c);
     }
@@ -77,15 +49,15 @@ static void a_syn_ack_with_window_zero(void **state)
 {
     struct conn c;
 
-    conn_init(&c, p, 7000, 0);
+    conn_init(&c, w.p, 7000, 0);
     c.win = 0;
-    conn_connect(&c, s);
+    conn_connect(&c, w.s);
     app_sends(&c, 100);
     uint32_t before = c.rcv_nxt;
     for (int i = 0; i < 5;
          i++) { /* nothing but probes, of a byte at most, for as long as it takes */
-        assert_true(conn_next(&c, &k, 120 * NS_PER_S));
-        assert_in_range(k.len, 0, 1);
+        assert_true(conn_next(&c, &w.k, 120 * NS_PER_S));
+        assert_in_range(w.k.len, 0, 1);
         c.rcv_nxt = before; /* not taken */
         conn_ack(&c);
     }
@@ -100,16 +72,16 @@ static void peers_that_answer_probes_in_their_ways(void **state)
 {
     for (int kind = 0; kind < 3; kind++) {
         struct conn c;
-        conn_init(&c, p, (uint16_t)(7100 + kind), 0);
+        conn_init(&c, w.p, (uint16_t)(7100 + kind), 0);
         c.win = 0;
-        conn_connect(&c, s);
+        conn_connect(&c, w.s);
         app_sends(&c, 5000);
         uint32_t before = c.rcv_nxt;
         for (int i = 0; i < 4; i++) {
-            assert_true(conn_next(&c, &k, 120 * NS_PER_S));
-            assert_int_equal(k.th.seq, before); /* never skips */
+            assert_true(conn_next(&c, &w.k, 120 * NS_PER_S));
+            assert_int_equal(w.k.th.seq, before); /* never skips */
             if (kind == 0) {
-                assert_int_equal(k.len, 1); /* a peer that answers nothing else can be served */
+                assert_int_equal(w.k.len, 1); /* a peer that answers nothing else can be served */
                 c.rcv_nxt = before;
             } else if (kind == 1) {
                 before = c.rcv_nxt; /* takes the byte each time */
@@ -133,14 +105,14 @@ static void a_window_that_shuts_on_data_in_flight(void **state)
 
     accepted(&c);
     app_sends(&c, 14480);
-    while (conn_next(&c, &k, 10 * NS_PER_MS))
+    while (conn_next(&c, &w.k, 10 * NS_PER_MS))
         ;
     c.rcv_nxt = c.irs + 1 + 3 * 1448;
     c.win = 0;
     conn_ack(&c);
     for (int i = 0; i < 3; i++) { /* a timer runs all the time */
         uint32_t before = c.rcv_nxt;
-        assert_true(conn_next(&c, &k, 120 * NS_PER_S));
+        assert_true(conn_next(&c, &w.k, 120 * NS_PER_S));
         c.rcv_nxt = before;
         conn_ack(&c);
     }
@@ -160,18 +132,18 @@ static void peeking_does_not_open_the_window(void **state)
     accepted(&c);
     for (int i = 0; i < 40; i++)
         conn_data(&c, 1000);
-    while (conn_next(&c, &k, 100 * NS_PER_MS))
-        edge = k.th.ack + ((uint32_t)k.th.win << 6);
+    while (conn_next(&c, &w.k, 100 * NS_PER_MS))
+        edge = w.k.th.ack + ((uint32_t)w.k.th.win << 6);
     for (int i = 0; i < 100; i++)
         assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_PEEK | MSG_DONTWAIT), 40000);
-    assert_true(peer_quiet(p, NS_PER_S));
+    assert_true(peer_quiet(w.p, NS_PER_S));
     struct segment old = {.seq = c.iss + 1, .ack = c.rcv_nxt, .flags = TH_ACK, .win = -1, .len = 1};
     conn_send(&c, &old);
-    assert_true(conn_next(&c, &k, NS_PER_S));
-    assert_int_equal(k.th.ack + ((uint32_t)k.th.win << 6), edge);
+    assert_true(conn_next(&c, &w.k, NS_PER_S));
+    assert_int_equal(w.k.th.ack + ((uint32_t)w.k.th.win << 6), edge);
     assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_DONTWAIT), 40000);
-    assert_true(conn_next(&c, &k, NS_PER_S)); /* now it opens */
-    assert_true(k.th.ack + ((uint32_t)k.th.win << 6) - edge >= 30000);
+    assert_true(conn_next(&c, &w.k, NS_PER_S)); /* now it opens */
+    assert_true(w.k.th.ack + ((uint32_t)w.k.th.win << 6) - edge >= 30000);
     weir_close(c.fd);
 }
 
@@ -185,20 +157,20 @@ static void data_acknowledged_but_not_the_fin(void **state)
     assert_int_equal(weir_shutdown(c.fd, SHUT_WR), 0);
     uint32_t fin_at = c.irs + 1 + 500;
     bool fin = false;
-    while (conn_next(&c, &k, 10 * NS_PER_MS))
-        fin |= k.th.flags & TH_FIN;
+    while (conn_next(&c, &w.k, 10 * NS_PER_MS))
+        fin |= w.k.th.flags & TH_FIN;
     assert_true(fin);
     c.rcv_nxt = fin_at;
     conn_ack(&c);
     for (int i = 0; i < 2; i++) {
-        assert_true(conn_next(&c, &k, 60 * NS_PER_S));
-        assert_true(k.th.flags & TH_FIN);
-        assert_int_equal(k.th.seq, fin_at);
-        assert_int_equal(k.len, 0);
+        assert_true(conn_next(&c, &w.k, 60 * NS_PER_S));
+        assert_true(w.k.th.flags & TH_FIN);
+        assert_int_equal(w.k.th.seq, fin_at);
+        assert_int_equal(w.k.len, 0);
     }
     c.rcv_nxt = fin_at + 1;
     conn_ack(&c);
-    assert_true(peer_quiet(p, 10 * NS_PER_S));
+    assert_true(peer_quiet(w.p, 10 * NS_PER_S));
     weir_close(c.fd);
 }
 
@@ -211,16 +183,16 @@ static void data_with_the_last_ack(void **state)
         struct sockaddr_storage ss;
         struct conn c;
         uint8_t buf[512];
-        if (listener < 0) {
-            socklen_t len = peer_sockaddr(peer_local(p), 80, &ss);
-            listener = weir_socket(s, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-            assert_int_equal(weir_bind(listener, (struct sockaddr *)&ss, len), 0);
-            assert_int_equal(weir_listen(listener, 8), 0);
+        if (w.listener < 0) {
+            socklen_t len = peer_sockaddr(peer_local(w.p), 80, &ss);
+            w.listener = weir_socket(w.s, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+            assert_int_equal(weir_bind(w.listener, (struct sockaddr *)&ss, len), 0);
+            assert_int_equal(weir_listen(w.listener, 8), 0);
         }
-        conn_init(&c, p, (uint16_t)(7200 + kind), 80);
+        conn_init(&c, w.p, (uint16_t)(7200 + kind), 80);
         conn_flags(&c, TH_SYN);
-        assert_true(conn_next(&c, &k, NS_PER_S));
-        assert_int_equal(k.th.flags & (TH_SYN | TH_ACK), TH_SYN | TH_ACK);
+        assert_true(conn_next(&c, &w.k, NS_PER_S));
+        assert_int_equal(w.k.th.flags & (TH_SYN | TH_ACK), TH_SYN | TH_ACK);
         if (kind == 1) { /* the second segment overtakes the first */
             struct segment late = {
                 .seq = c.snd_nxt + 100, .ack = c.rcv_nxt, .flags = TH_ACK, .win = -1, .len = 100};
@@ -233,8 +205,8 @@ static void data_with_the_last_ack(void **state)
         }
         if (kind == 2)
             conn_flags(&c, TH_FIN | TH_ACK);
-        sim_run(sim, NS_PER_MS);
-        c.fd = weir_accept(listener, NULL, NULL);
+        sim_run(w.sim, NS_PER_MS);
+        c.fd = weir_accept(w.listener, NULL, NULL);
         assert_true(c.fd >= 0);
         assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_DONTWAIT), 200);
         for (uint32_t i = 0; i < 200; i++)
@@ -242,7 +214,7 @@ static void data_with_the_last_ack(void **state)
         if (kind == 2)
             assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_DONTWAIT), 0);
         weir_close(c.fd);
-        peer_drain(p);
+        peer_drain(w.p);
     }
 }
 
@@ -253,15 +225,15 @@ static void out_of_order(struct conn *c, uint32_t from, uint32_t to)
         .seq = c->iss + 1 + from, .ack = c->rcv_nxt, .flags = TH_ACK, .win = -1, .len = to - from};
 
     conn_send(c, &g);
-    assert_true(conn_next(c, &k, NS_PER_S));
-    assert_true(k.to.flags & TOF_SACK);
+    assert_true(conn_next(c, &w.k, NS_PER_S));
+    assert_true(w.k.to.flags & TOF_SACK);
 }
 
 static void block_is(const struct conn *c, unsigned i, uint32_t from, uint32_t to)
 {
-    assert_true(i < k.to.nsack);
-    assert_int_equal(k.to.sack[i].start - c->iss - 1, from);
-    assert_int_equal(k.to.sack[i].end - c->iss - 1, to);
+    assert_true(i < w.k.to.nsack);
+    assert_int_equal(w.k.to.sack[i].start - c->iss - 1, from);
+    assert_int_equal(w.k.to.sack[i].end - c->iss - 1, to);
 }
 
 /* case: FUN-080 */
@@ -278,17 +250,17 @@ static void blocks_of_nested_and_touching_ranges(void **state)
     block_is(&c, 0, 12, 15);
     block_is(&c, 1, 10, 20);
     out_of_order(&c, 5, 30); /* around */
-    block_is(&c, k.to.nsack - 1, 5, 30);
+    block_is(&c, w.k.to.nsack - 1, 5, 30);
     out_of_order(&c, 30, 40); /* touching */
     block_is(&c, 0, 5, 40);
-    assert_int_equal(k.to.nsack, 1);
+    assert_int_equal(w.k.to.nsack, 1);
     out_of_order(&c, 50, 60); /* the newest is first */
     block_is(&c, 0, 50, 60);
     block_is(&c, 1, 5, 40);
     struct segment g = {.seq = c.iss + 1, .ack = c.rcv_nxt, .flags = TH_ACK, .win = -1, .len = 5};
     conn_send(&c, &g);
-    assert_true(conn_next(&c, &k, NS_PER_S));
-    assert_int_equal(k.th.ack, c.iss + 1 + 40);
+    assert_true(conn_next(&c, &w.k, NS_PER_S));
+    assert_int_equal(w.k.th.ack, c.iss + 1 + 40);
     assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_DONTWAIT), 40);
     for (uint32_t i = 0; i < 40; i++)
         assert_int_equal(buf[i], peer_pattern(i));
@@ -301,22 +273,22 @@ static void a_timestamp_is_forgotten_after_weeks(void **state)
     uint8_t buf[64];
     struct conn c;
 
-    sim_sysctl(s, "net.inet.tcp.always_keepalive", "0");
+    sim_sysctl(w.s, "net.inet.tcp.always_keepalive", "0");
     accepted(&c);
     c.tsval = 1000000;
     conn_data(&c, 10);
-    peer_drain(p);
+    peer_drain(w.p);
     c.ts_per_ms = 0;
     c.tsval = 5000; /* looks older: the clock has gone round, or started anew */
     conn_data(&c, 10);
-    sim_run(sim, NS_PER_S);
+    sim_run(w.sim, NS_PER_S);
     assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_DONTWAIT), 10); /* refused at once... */
     c.snd_nxt -= 10;
-    sim_run(sim, 25 * 86400 * NS_PER_S);
-    peer_drain(p);
+    sim_run(w.sim, 25 * 86400 * NS_PER_S);
+    peer_drain(w.p);
     conn_data(&c, 10);
-    assert_true(conn_next(&c, &k, NS_PER_S)); /* ...and taken after 25 days */
-    assert_int_equal(k.th.ack, c.snd_nxt);
+    assert_true(conn_next(&c, &w.k, NS_PER_S)); /* ...and taken after 25 days */
+    assert_int_equal(w.k.th.ack, c.snd_nxt);
     assert_int_equal(weir_recv(c.fd, buf, sizeof(buf), MSG_DONTWAIT), 10);
     weir_close(c.fd);
 }
@@ -324,14 +296,14 @@ static void a_timestamp_is_forgotten_after_weeks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_syn_ack_with_window_zero),
-        TEST(peers_that_answer_probes_in_their_ways),
-        TEST(a_window_that_shuts_on_data_in_flight),
-        TEST(peeking_does_not_open_the_window),
-        TEST(data_acknowledged_but_not_the_fin),
-        TEST(data_with_the_last_ack),
-        TEST(blocks_of_nested_and_touching_ranges),
-        TEST(a_timestamp_is_forgotten_after_weeks),
+        WORLD_TEST(a_syn_ack_with_window_zero),
+        WORLD_TEST(peers_that_answer_probes_in_their_ways),
+        WORLD_TEST(a_window_that_shuts_on_data_in_flight),
+        WORLD_TEST(peeking_does_not_open_the_window),
+        WORLD_TEST(data_acknowledged_but_not_the_fin),
+        WORLD_TEST(data_with_the_last_ack),
+        WORLD_TEST(blocks_of_nested_and_touching_ranges),
+        WORLD_TEST(a_timestamp_is_forgotten_after_weeks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "runtime/runtime.h"
 #include "weir/socket.h"
 #include "weir/stack.h"
+#include "wire_link.h"
 
 #include <arpa/inet.h>
 #include <sched.h>
@@ -292,6 +293,91 @@ static void test_poller_is_told_to_sleep(void **state)
     weir_stack_destroy(s);
 }
 
+static void wait_a_moment(struct weir_stack *s)
+{
+    _Atomic uint32_t word = 0;
+    struct port_wait w = {&word, 0, runtime_now_ns(), &s, 1, false};
+
+    assert_int_equal(runtime_wait(NULL, &w), -ETIMEDOUT);
+}
+
+/* A thread may leave output to its wait once it has often waited right after it sent, and only
+ * while the stack thread looks by itself. */
+static void test_lingering_is_learned(void **state)
+{
+    struct weir_stack *s = weir_stack_create(NULL);
+    struct runtime *rt = runtime_of(s);
+    unsigned turns = 0;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        assert_false(runtime_linger(NULL, s, false));
+        wait_a_moment(s);
+    }
+    for (;;) { /* a wait that is interrupted counts against it; the thread may begin late */
+        atomic_store(&rt->leased, true);
+        if (runtime_linger(NULL, s, false))
+            break;
+        wait_a_moment(s);
+        turns++;
+    }
+    assert_true(turns >= 30);
+    while (runtime_linger(NULL, s, false)) /* and does not wait */
+        assert_true(++turns < UINT32_MAX);
+    while (!runtime_linger(NULL, s, true))
+        atomic_store(&rt->leased, true);
+    atomic_store(&rt->leased, false);
+    assert_false(runtime_linger(NULL, s, true));
+    wait_a_moment(s);
+    weir_stack_destroy(s);
+}
+
+static _Atomic uint32_t echoed;
+
+static void *echo_bytes(void *arg)
+{
+    int fd = weir_accept(*(int *)arg, NULL, NULL);
+    char byte;
+
+    while (weir_recv(fd, &byte, 1, 0) == 1) {
+        atomic_fetch_add(&echoed, 1);
+        if (weir_send(fd, &byte, 1, 0) != 1)
+            break;
+    }
+    weir_close(fd);
+    return NULL;
+}
+
+/* What a thread left to a wait that it does not come to is sent all the same; else this test would
+ * not end. */
+static void test_what_lingers_is_sent(void **state)
+{
+    struct weir_stack *a = weir_stack_create(NULL), *b = weir_stack_create(NULL);
+    struct sockaddr_in to = ip4("10.0.0.2", 7);
+    pthread_t t;
+    char byte = 'x';
+
+    (void)state;
+    wire_link_join(a, b);
+    int listener = weir_socket(b, AF_INET, SOCK_STREAM, 0);
+    int fd = weir_socket(a, AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(weir_bind(listener, (struct sockaddr *)&to, sizeof(to)), 0);
+    assert_int_equal(weir_listen(listener, 1), 0);
+    assert_int_equal(pthread_create(&t, NULL, echo_bytes, &listener), 0);
+    assert_int_equal(weir_connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    for (uint32_t i = 1; i <= 2000; i++) {
+        assert_int_equal(weir_send(fd, &byte, 1, 0), 1);
+        while (i % 100 == 0 && atomic_load(&echoed) != i)
+            sched_yield();
+        assert_int_equal(weir_recv(fd, &byte, 1, 0), 1);
+    }
+    weir_close(fd);
+    pthread_join(t, NULL);
+    weir_close(listener);
+    weir_stack_destroy(a);
+    weir_stack_destroy(b);
+}
+
 static _Atomic bool stop_churn;
 
 static void *churn(void *arg)
@@ -342,6 +428,8 @@ int main(void)
         cmocka_unit_test(test_fork_leaves_the_parent_alone),
         cmocka_unit_test(test_signal_interrupts_a_receiver),
         cmocka_unit_test(test_poller_is_told_to_sleep),
+        cmocka_unit_test(test_lingering_is_learned),
+        cmocka_unit_test(test_what_lingers_is_sent),
         cmocka_unit_test(test_stacks_do_not_disturb_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

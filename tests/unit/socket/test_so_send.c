@@ -61,16 +61,27 @@ static void test_blocking_returns_all(void **state)
 /* case: FUN-128 */
 static void test_sndtimeo(void **state)
 {
-    int fd = fake_connected(false);
-    struct timeval tv = {1, 0};
+    struct iovec iov[3] = {{big, 30000}, {big, 0}, {big, sizeof big}};
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
 
     (void)state;
-    weir_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
-    uint64_t t = fake.now_ns;
-    assert_int_equal(weir_send(fd, big, sizeof big, 0), 32768);
-    assert_int_equal(fake.now_ns - t, NS_PER_S);
-    assert_errno(weir_send(fd, big, sizeof big, 0), EAGAIN);
-    weir_close(fd);
+    for (int call = 0; call < 3; call++) {
+        for (int nonblock = 0; nonblock < 2; nonblock++) { /* which has no time to wait */
+            int fd = fake_connected(nonblock);
+            struct timeval tv = {1, 500000};
+            weir_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
+            for (int again = 0; again < 2; again++) {
+                uint64_t t = fake.now_ns;
+                ssize_t n = call == 0   ? weir_send(fd, big, sizeof big, 0)
+                            : call == 1 ? weir_writev(fd, iov, 3)
+                                        : weir_sendmsg(fd, &msg, 0);
+                assert_int_equal(n, again ? -1 : 32768);
+                assert_true(!again || errno == EAGAIN);
+                assert_int_equal(fake.now_ns - t, nonblock ? 0 : NS_PER_S * 3 / 2);
+            }
+            weir_close(fd);
+        }
+    }
 }
 
 static int reset_fd;

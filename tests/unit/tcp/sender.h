@@ -115,4 +115,14 @@ UNUSED static void set_opt(int name, int v)
     sim_settle(w.sim);
 }
 
+/* Close with a reset: nothing of it will come up again. */
+UNUSED static void sender_abort(void)
+{
+    struct linger hard = {.l_onoff = 1};
+    assert_int_equal(weir_setsockopt(cn.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
+    weir_close(cn.fd);
+    sim_settle(w.sim);
+    peer_drain(w.p);
+}
+
 #endif

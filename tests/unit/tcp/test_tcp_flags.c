@@ -205,7 +205,7 @@ static void try_flags(int state, uint8_t f, bool in_window)
     dispose(&c);
 }
 
-/* case: FUN-140 */
+/* case: FUN-140, FUN-053 */
 static void test_all(void **state)
 {
     struct conn c;
@@ -224,10 +224,50 @@ static void test_all(void **state)
     }
 }
 
+/* A segment that would change each state, but for its data offset: below the header's size, or
+ * beyond what came. */
+/* case: SEC-040 */
+static void test_data_offset_everywhere(void **state)
+{
+    static const uint8_t flags[] = {TH_RST, TH_SYN, TH_SYN | TH_ACK, TH_ACK, TH_FIN | TH_ACK};
+    struct conn c;
+
+    world_accept(&c);
+    dispose(&c);
+    for (int st = 0; st < TCPS_COUNT; st++) {
+        reach(&c, st);
+        int before = world_state(&c);
+        uint64_t dropped = sim_counter(w.s, "tcp.rx_badoff"), sent = 0;
+        for (unsigned doff = 0; doff < 16; doff++) {
+            for (uint32_t len = 20; len <= 60; len += 13) {
+                uint8_t b[60] = {0};
+                put_be16(b, c.sport);
+                put_be16(b + 2, c.dport);
+                put_be32(b + 4, c.snd_nxt);
+                put_be32(b + 8, c.rcv_nxt);
+                b[12] = (uint8_t)(doff << 4);
+                b[13] = flags[(doff + len) % NELEM(flags)];
+                put_be16(b + 14, 1000);
+                if (doff >= 5 && doff * 4 <= len)
+                    continue;
+                peer_inject_ip(w.p, NULL, IPPROTO_TCP, b, len);
+                sent++;
+            }
+        }
+        sim_settle(w.sim);
+        if (answer_seen(&c) != NOTHING || world_state(&c) != before)
+            fail_msg("%s: answered, or now %s", tcp_state_name(st),
+                     tcp_state_name(world_state(&c)));
+        assert_int_equal(sim_counter(w.s, "tcp.rx_badoff") - dropped, sent);
+        dispose(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(test_all),
+        WORLD_TEST(test_data_offset_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

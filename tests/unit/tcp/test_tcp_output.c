@@ -107,32 +107,44 @@ static void test_tiny_mss(void **state)
     weir_close(w.listener);
 }
 
-/* case: SEC-017 */
-static void test_mss_defaults(void **state)
+/* A peer that offers `offered` gets segments of `mss`; what is no longer than one is one. */
+static void expect_mss(uint16_t offered, uint32_t mss)
 {
-    sender_init();
-    cn.mss = 0;
-    cn.ts = false;
-    sender_open();
-    send_n(2000);
-    expect_segments(0, 3, 536);
-    weir_close(cn.fd);
-    sender_init();
-    cn.mss = 65535;
-    cn.ts = false;
-    sender_open();
-    static const uint32_t sizes[] = {1460, 1461, 2920};
+    const uint32_t sizes[] = {mss - 1, mss, mss + 1, 2 * mss};
     uint32_t off = 0;
+
+    sender_init();
+    cn.mss = offered;
+    cn.ts = false;
+    sender_open();
     for (unsigned i = 0; i < NELEM(sizes); i++) {
         send_n(sizes[i]);
-        expect_data(off, 1460, 0, 0);
-        if (sizes[i] > 1460)
-            expect_data(off + 1460, sizes[i] - 1460, 0, 0);
+        expect_data(off, MIN(sizes[i], mss), 0, 0);
+        if (sizes[i] > mss)
+            expect_data(off + mss, sizes[i] - mss, 0, 0);
         off += sizes[i];
         ack_to(off);
         expect_nothing(0);
     }
     weir_close(cn.fd);
+}
+
+/* case: SEC-017 */
+static void test_mss_defaults(void **state)
+{
+    for (int v6 = 0; v6 < 2; v6++) {
+        if (v6) {
+            weir_close(w.listener);
+            sim_destroy(w.sim);
+            world_open("2001:db8::1", "2001:db8::2");
+        }
+        const uint16_t most = v6 ? 1440 : 1460;
+        expect_mss(0, v6 ? 1220 : 536); /* no option */
+        expect_mss(700, 700);
+        expect_mss(most, most);
+        expect_mss(most + 1, most);
+        expect_mss(65535, most);
+    }
     weir_close(w.listener);
 }
 
@@ -217,9 +229,35 @@ static void test_cork_and_more(void **state)
 /* case: FUN-076 */
 static void test_initial_window(void **state)
 {
+    static const struct {
+        const char *segments; /* of the knob; "0": RFC 3390 */
+        uint16_t mss;
+        bool ts;
+        uint32_t first; /* segments */
+    } kind[] = {{"10", 1460, false, 10}, {"10", 1460, true, 10}, {"10", 536, false, 10},
+                {"10", 100, false, 10},  {"4", 1460, false, 4},  {"1", 1460, true, 1},
+                {"40", 1460, false, 40}, {"0", 1460, false, 3},  {"0", 536, false, 4}};
+
+    for (size_t i = 0; i < NELEM(kind); i++) {
+        uint32_t len = kind[i].mss - (kind[i].ts ? 12u : 0), n = kind[i].first;
+        sim_sysctl(w.s, "net.inet.tcp.minmss", "64");
+        sim_sysctl(w.s, "net.inet.tcp.initcwnd_segments", kind[i].segments);
+        sender_init();
+        cn.ts = kind[i].ts;
+        cn.mss = kind[i].mss;
+        sender_open();
+        send_n((n + 3) * len + 100);
+        expect_segments(0, n, len); /* RFC 6928, all at once */
+        expect_nothing(100 * MS);
+        ack_to(n * len);
+        expect_segments(n * len, MIN(n, 3), len);
+        sender_abort();
+    }
+    /* Slow start from there: a segment more for each that is acknowledged. */
+    sim_sysctl(w.s, "net.inet.tcp.initcwnd_segments", "10");
     sender_plain();
     send_n(20000);
-    expect_segments(0, 10, 1460); /* RFC 6928, all at once */
+    expect_segments(0, 10, 1460);
     expect_nothing(100 * MS);
     ack_to(2920);
     expect_segments(14600, 3, 1460);

@@ -85,8 +85,8 @@ static void test_forgery(void **state)
     assert_true(accepted <= 1); /* one in 2^24 by chance */
 }
 
-/* The last key stays good for one more period, then no longer; a long silence makes both bad. case:
- * SEC-031 */
+/* The last key stays good for one more period, then no longer; a long silence makes both bad. */
+/* case: SEC-031 */
 static void test_rotation(void **state)
 {
     struct rng r;
@@ -110,6 +110,37 @@ static void test_rotation(void **state)
     assert_false(tcp_cookie_check(&st, &keys, &f, 1, next, &out));
 }
 
+/* A stack that has the keys accepts what another made, before and after it changes its own; one
+ * that has other keys does not. */
+/* case: SEC-031 */
+static void test_another_stack(void **state)
+{
+    uint8_t seed[RNG_SEED_BYTES] = {43};
+    static struct weir_stack other;
+    struct tcp_cookie_keys theirs, own = {0};
+    struct tcp_cookie in = {1460, 7, true}, out;
+    struct rng r;
+
+    unit_seed(&r, "another_stack");
+    memset(&other, 0, sizeof(other));
+    rng_init(&other.rng, seed);
+    for (int i = 0; i < 1000; i++) {
+        struct flow f = random_flow(&r);
+        other.now = st.now;
+        uint32_t irs = rng_u32(&r), iss = tcp_cookie_make(&st, &keys, &f, irs, &in);
+        theirs = keys;
+        (void)tcp_cookie_make(&other, &own, &f, irs, &in);
+        assert_true(tcp_cookie_check(&other, &theirs, &f, irs, iss, &out));
+        assert_int_equal(out.mss, 1460);
+        assert_int_equal(out.wscale, 7);
+        assert_true(out.sack);
+        assert_false(tcp_cookie_check(&other, &own, &f, irs, iss, &out));
+        other.now += TCP_COOKIE_LIFE_NS - 1; /* whenever in its life it was made */
+        assert_true(tcp_cookie_check(&other, &theirs, &f, irs, iss, &out));
+        st.now += 1 + rng_below(&r, 60) * NS_PER_S;
+    }
+}
+
 /* Before the first cookie was made none is accepted. */
 static void test_nothing_made(void **state)
 {
@@ -126,6 +157,7 @@ int main(void)
         cmocka_unit_test_setup(test_round_trip, setup),
         cmocka_unit_test_setup(test_forgery, setup),
         cmocka_unit_test_setup(test_rotation, setup),
+        cmocka_unit_test_setup(test_another_stack, setup),
         cmocka_unit_test_setup(test_nothing_made, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,6 +191,34 @@ static void test_dsack_undoes(void **state)
     weir_close(w.listener);
 }
 
+/* A D-SACK tells of a retransmission once, in however many pieces; repeated, or of what was never
+ * resent, it undoes nothing. */
+static void test_dsack_counts_once(void **state)
+{
+    unsigned resent;
+    open_with_window(20, false, true);
+    for (uint32_t i = 2; i <= 4; i++)
+        ack_sack(0, 1, (uint32_t[]){MSS, i * MSS});
+    count_sent(20 * MSS, &resent);
+    assert_int_equal(resent, 1);
+    ack_to(4 * MSS);
+    count_sent(20 * MSS, &resent);
+    for (int i = 0; i < 40; i++) {
+        ack_sack(4 * MSS, 1, (uint32_t[]){500, 600});         /* out of its middle */
+        ack_sack(4 * MSS, 1, (uint32_t[]){0, 100});           /* the beginning */
+        ack_sack(4 * MSS, 1, (uint32_t[]){MSS - 1, 3 * MSS}); /* the end, and more */
+        ack_sack(4 * MSS, 1, (uint32_t[]){MSS, 2 * MSS});
+    }
+    assert_int_equal(sim_counter(w.s, "tcp.spurious_fr"), 0);
+    assert_true(tp()->t_flags & TF_FASTRECOVERY);
+    ack_sack(4 * MSS, 1, (uint32_t[]){50, 550});
+    assert_int_equal(sim_counter(w.s, "tcp.spurious_fr"), 0);
+    ack_sack(4 * MSS, 1, (uint32_t[]){599, MSS - 1}); /* that was the rest */
+    assert_int_equal(sim_counter(w.s, "tcp.spurious_fr"), 1);
+    assert_false(tp()->t_flags & TF_FASTRECOVERY);
+    close_all();
+}
+
 /* A displaced segment below the threshold costs nothing and is remembered; the knob bounds that. */
 static void test_degree_is_learnt(void **state)
 {
@@ -354,6 +382,7 @@ int main(void)
         WORLD_TEST(test_old_timestamp_undoes),
         WORLD_TEST(test_loss_is_not_undone),
         WORLD_TEST(test_dsack_undoes),
+        WORLD_TEST(test_dsack_counts_once),
         WORLD_TEST(test_degree_is_learnt),
         WORLD_TEST(test_timeout_forgets),
         WORLD_TEST(test_detection_held_off),
