@@ -15,6 +15,7 @@ import sys
 
 TABLE = "docs/cases.md"
 TAG = re.compile(r"case: ((?:[A-Z]{3}-\d{3})(?:,? +[A-Z]{3}-\d{3})*)")
+CUT = re.compile(r"\bcase:$")
 ID = re.compile(r"[A-Z]{3}-\d{3}")
 FUNCTION = re.compile(r"^(?:static )?(?:void|int|def) (?:\*?)(\w+)\(")
 SUFFIXES = (".c", ".py", ".sh", ".pkt")
@@ -26,8 +27,8 @@ def read_tsv(path):
 
 
 def scan():
-    """id -> list of (file, function or "")."""
-    found = {}
+    """id -> list of (file, function or ""), and what is wrong with tags."""
+    found, problems = {}, []
     for root, dirs, files in os.walk("tests"):
         dirs.sort()
         for name in sorted(files):
@@ -37,13 +38,15 @@ def scan():
             with open(path, encoding="utf-8") as f:
                 lines = f.read().splitlines()
             for i, line in enumerate(lines):
+                if CUT.search(line):
+                    problems.append(f"{path}:{i + 1}: the tag goes on over the end of the line")
                 for tag in TAG.finditer(line):
                     below = (FUNCTION.match(text) for text in lines[i + 1:i + 8])
                     function = next((m[1] for m in below if m), "")
                     for case in ID.findall(tag[1]):
                         if (path, function) not in found.setdefault(case, []):
                             found[case].append((path, function))
-    return found
+    return found, problems
 
 
 def cell(text):
@@ -54,9 +57,9 @@ def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     rows = read_tsv("tests/cases.tsv")
     reasons = dict(read_tsv("tests/cases-open.tsv"))
-    tests = scan()
+    tests, problems = scan()
     known = {row[0] for row in rows}
-    problems = [f"unknown id {i}" for i in sorted((set(reasons) | set(tests)) - known)]
+    problems += [f"unknown id {i}" for i in sorted((set(reasons) | set(tests)) - known)]
     out = ["<!-- SPDX-License-Identifier: BSD-2-Clause -->",
            "# Known faults, and the tests against them", "",
            "Made by tools/cases.py from tests/cases.tsv, tests/cases-open.tsv and the tests: "

@@ -126,10 +126,11 @@ def check_dead(files, build):
                           if f.endswith(".c") and "/" + os.path.basename(f) not in used])
 
 
-def check_cases():
-    r = subprocess.run([sys.executable, "tools/cases.py", "--check"], stdout=subprocess.PIPE,
+def check_made(name, tool):
+    """What a tool has made is what it would make now."""
+    r = subprocess.run([sys.executable, tool, "--check"], stdout=subprocess.PIPE,
                        stderr=subprocess.STDOUT, text=True)
-    rule("table of cases", r.stdout.splitlines() if r.returncode else [])
+    rule(name, r.stdout.splitlines() if r.returncode else [])
 
 
 def check_map():
@@ -165,7 +166,8 @@ def main():
     check_includes(c)
     check_symbols(build)
     check_dead(c, build)
-    check_cases()
+    check_made("table of cases", "tools/cases.py")
+    check_made("page of knobs", "tools/knobs.py")
     check_map()
     report_lengths(c)
     return bad

@@ -24,9 +24,11 @@ cc -o "$root/shared" "$program" $(flags --cflags --libs)
 LD_LIBRARY_PATH="$lib" "$root/shared"
 
 echo "static library"
+mkdir "$root/archive" # where the linker finds no shared one
+cp "$lib/libweir.a" "$root/archive"
 # shellcheck disable=SC2046 # one word each is meant
-cc -o "$root/static" "$program" $(flags --cflags) "$lib/libweir.a" \
-    $(pkg-config --libs $(flags --print-requires-private)) -lpthread
+cc -o "$root/static" "$program" -L"$root/archive" $(flags --static --cflags --libs)
+ldd "$root/static" | grep libweir && exit 1
 "$root/static"
 
 echo "command"

@@ -224,6 +224,42 @@ static void an_interface_that_goes_down_and_away(void **state)
     assert_int_equal(COUNTER_READ(s, link_tx_errors), 2);
 }
 
+/* The socket's error is in front of superframes that came before it: none is lost or takes
+ * another's place. */
+static void an_error_shifts_nothing(void **state)
+{
+    for (uint32_t k = 0; k < 3; k++)
+        far_sends(end.mac, 1000 + k, 30000);
+    run("ip link set wpk1 down");
+    run("ip link set wpk1 up");
+    assert_int_equal(receive_all(1000, 30000), 3);
+    assert_true(COUNTER_READ(s, link_down) > 0);
+}
+
+static void an_address_has_one_station(void **state)
+{
+    struct netif_addr addr[2] = {{.prefixlen = 24}, {.prefixlen = 64}};
+    struct link_packet_config cfg = {.ifname = "wpk1", .addr = addr, .addr_count = 2};
+    struct link_end other = {0}, third = {0};
+
+    assert_true(ipaddr_parse("10.77.0.2", &addr[0].addr) == 0 &&
+                ipaddr_parse("fd77::2", &addr[1].addr) == 0);
+    assert_int_equal(link_packet_open(s, &cfg, &other, err, sizeof(err)), 0);
+    for (unsigned i = 0; i < 2; i++) { /* either of the two */
+        cfg.addr = &addr[i];
+        cfg.addr_count = 1;
+        assert_int_equal(link_packet_open(s, &cfg, &third, err, sizeof(err)), -EADDRINUSE);
+        assert_non_null(strstr(err, i ? "fd77::2" : "10.77.0.2"));
+    }
+    cfg.ifname = "wpk0"; /* elsewhere it is heard, and ARP tells */
+    assert_int_equal(link_packet_open(s, &cfg, &third, err, sizeof(err)), 0);
+    link_end_close(&third);
+    link_end_close(&other);
+    cfg.ifname = "wpk1";
+    assert_int_equal(link_packet_open(s, &cfg, &third, err, sizeof(err)), 0);
+    link_end_close(&third);
+}
+
 static void a_child_leaves_it_alone(void **state)
 {
     pid_t pid = fork();
@@ -259,6 +295,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_the_ring_cannot_hold_is_counted, make_pair, take_away),
         cmocka_unit_test_setup_teardown(without_buffers_frames_are_counted, make_pair, take_away),
         cmocka_unit_test_setup_teardown(an_interface_that_goes_down_and_away, make_pair, take_away),
+        cmocka_unit_test_setup_teardown(an_error_shifts_nothing, make_pair, take_away),
+        cmocka_unit_test_setup_teardown(an_address_has_one_station, make_pair, take_away),
         cmocka_unit_test_setup_teardown(a_child_leaves_it_alone, make_pair, take_away),
     };
 
