@@ -143,6 +143,17 @@ bool stack_step(struct weir_stack *s, uint64_t now_ns)
     return more;
 }
 
+bool stack_step_for(struct weir_stack *s, uint64_t now_ns, const _Atomic uint32_t *addr,
+                    uint32_t expected)
+{
+    s->tcp->acks_wait = true;
+    bool more = stack_step(s, now_ns);
+    s->tcp->acks_wait = false;
+    if (!more && s->tcp->acks_alone && atomic_load_explicit(addr, memory_order_relaxed) == expected)
+        more = settle(s); /* the thread stays: nobody carries them */
+    return more;
+}
+
 /* Links that say so bring the answer to what was just sent. True when there were frames. */
 static bool poll_answers(struct weir_stack *s)
 {
@@ -166,9 +177,7 @@ void stack_flush(struct weir_stack *s, uint64_t now_ns)
 
 uint64_t stack_next_deadline(const struct weir_stack *s)
 {
-    uint64_t deadline = wheel_next(&s->wheel);
-    if (!TAILQ_EMPTY(&s->tcp->outlist))
-        return s->now;
+    uint64_t deadline = MIN(wheel_next(&s->wheel), tcp_output_due(s));
     for (const struct netif *nif = s->netifs; nif; nif = nif->next) {
         if (nif->ops->next_deadline)
             deadline = MIN(deadline, nif->ops->next_deadline(nif->link));

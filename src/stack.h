@@ -27,6 +27,12 @@ void stack_destroy(struct weir_stack *s);
  * was not drained). Cost: what there is to do. */
 bool stack_step(struct weir_stack *s, uint64_t now_ns);
 
+/* The step of a thread that waits for *addr to be something else than expected. When that has come,
+ * the acknowledgment of a SYN or FIN that came with it is left for half a millisecond, to go with
+ * what the thread is about to send or close: a connection's packets are two fewer that way. */
+bool stack_step_for(struct weir_stack *s, uint64_t now_ns, const _Atomic uint32_t *addr,
+                    uint32_t expected);
+
 /* Run only output (what a send() needs); of the links, poll those whose hint says that the answer
  * is there. */
 void stack_flush(struct weir_stack *s, uint64_t now_ns);

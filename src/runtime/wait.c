@@ -95,13 +95,14 @@ static uint32_t driver_limit(void)
 
 enum run_result { RUN_HELD, RUN_NOTHING, RUN_FRAMES };
 
-/* Own s for a moment and run it. Says whether frames were there, or somebody else owns it. */
-static enum run_result run(struct weir_stack *s, uint64_t now_ns)
+/* Own s for a moment and run it for the thread that waits for w. Says whether frames were there, or
+ * somebody else owns it. */
+static enum run_result run(struct weir_stack *s, uint64_t now_ns, const struct port_wait *w)
 {
     if (!owner_try(s))
         return RUN_HELD;
     uint64_t before = COUNTER_READ(s, link_rx_frames);
-    for (int i = 0; i < STEP_ROUNDS && stack_step(s, now_ns); i++)
+    for (int i = 0; i < STEP_ROUNDS && stack_step_for(s, now_ns, w->addr, w->expected); i++)
         ;
     bool frames = COUNTER_READ(s, link_rx_frames) != before;
     stack_leave(s);
@@ -159,7 +160,7 @@ static void drive_end(struct spin *sp, bool sleeping)
         if (!owner_drive_leave(s))
             continue;
         if (runtime_links_pending(rt))
-            (void)run(s, runtime_now_ns());
+            (void)run(s, runtime_now_ns(), sp->w);
         if (runtime_links_pending(rt)) /* held by somebody, or too many for us */
             owner_link_ready(s);
         if (sleeping && LOAD_RELAXED(&rt->polled)) {
@@ -182,12 +183,12 @@ static bool drive(struct spin *sp, bool due)
         struct runtime *rt = runtime_of(s);
         if (owner_has_work(s) || runtime_links_pending(rt)) {
             sp->now_ns = runtime_now_ns();
-            did |= run(s, sp->now_ns) != RUN_HELD;
+            did |= run(s, sp->now_ns, sp->w) != RUN_HELD;
         } else if (LOAD_RELAXED(&rt->blind)) {
             sp->now_ns = runtime_now_ns();
-            did |= run(s, sp->now_ns) == RUN_FRAMES;
+            did |= run(s, sp->now_ns, sp->w) == RUN_FRAMES;
         } else if (due && LOAD_RELAXED(&s->next_deadline) <= sp->now_ns) {
-            (void)run(s, sp->now_ns);
+            (void)run(s, sp->now_ns, sp->w);
         }
     }
     return did;

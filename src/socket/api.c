@@ -337,6 +337,7 @@ static void make_fresh(struct socket *so)
     atomic_store_explicit(&so->so_sndflags, 0, memory_order_relaxed);
     lock_release(&so->so_snd_serial);
     so->so_conn = SO_UNCONNECTED;
+    so->so_conn_waiters = 0;
     so->so_fport = 0;
     if (keeps_port) {
         so_wakeup(so);
@@ -476,15 +477,22 @@ static int connect_stream(struct socket *so, const struct sockaddr *sa, socklen_
     verdict = connect_begin(so, sa, len);
     if (verdict == 0)
         verdict = connect_end(so);
+    bool waits = (verdict == -EINPROGRESS || verdict == -EALREADY) && !(so_state(so) & SS_NBIO);
+    if (waits)
+        so->so_conn_waiters++;
     so_leave(s);
-    if ((verdict != -EINPROGRESS && verdict != -EALREADY) || (so_state(so) & SS_NBIO))
+    if (!waits)
         return verdict;
     error = connect_wait(so, verdict);
+    /* Who made it connected knew of us. */
+    if (likely(error == 0 && (so_state(so) & SS_CONNECTED)))
+        return 0;
+    int foreign = so_enter(s);
+    if (foreign)
+        return foreign;
+    so->so_conn_waiters -= so->so_conn_waiters > 0;
     if (error == 0)
-        error = so_enter(s);
-    if (error)
-        return error;
-    error = connect_end(so);
+        error = connect_end(so);
     so_leave(s);
     return error;
 }

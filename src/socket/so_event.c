@@ -65,6 +65,10 @@ void so_connected(struct socket *so)
         accept_enqueue(so);
         return;
     }
+    if (so->so_conn_waiters) { /* they need not come back to learn it */
+        so->so_conn_waiters = 0;
+        so->so_conn = SO_CONNECTED;
+    }
     so_state_change(so, SS_CONNECTED, SS_CONNECTING | SS_DISCONNECTED);
     so_note_sockname(so);
     so_wakeup(so);

@@ -284,8 +284,8 @@ void so_drop(struct socket *so)
     if (atomic_fetch_sub_explicit(&so->so_refs, 1, memory_order_acq_rel) != 1)
         return;
     if (so_queue_work(so, SO_WORK_CLOSE) && owner_try(s)) {
-        set_now(s);
-        so_leave(s);
+        stack_step(s, so_now(s)); /* takes it off the list */
+        stack_leave(s);
     }
 }
 

@@ -151,7 +151,8 @@ struct socket {
     _Atomic uint32_t so_ipflags;          /* 1 << enum so_flag */
     _Atomic int32_t so_priority, so_mark; /* kept for reading back */
 
-    uint8_t so_conn; /* (o) enum so_conn */
+    uint8_t so_conn;          /* (o) enum so_conn */
+    uint16_t so_conn_waiters; /* (o) threads in a connect that blocks */
     /* (o) The application chose something of the local address, the address, the port: that is kept
      * when a connection is over; so_laddr and so_lport are then what is to be bound again (port 0:
      * any). */

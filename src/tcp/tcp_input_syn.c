@@ -84,8 +84,10 @@ static enum tcp_verdict syn_acked(struct tcpcb *tp, struct tcp_segment *seg)
     }
     so_connected(tp->t_so);
     (void)tcp_ack(tp, seg); /* of the SYN: no FIN is out */
-    if (!seg->len)
+    if (!seg->len) {
         tp->t_flags |= TF_ACKNOW;
+        tp->t_flags2 |= TF2_ACK_MAY_WAIT;
+    }
     tcp_output_later(tp);
     return tcp_step_text(tp, seg);
 }

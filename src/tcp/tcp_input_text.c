@@ -169,6 +169,9 @@ static enum tcp_verdict fin_arrives(struct tcpcb *tp)
     if (TCPS_HAVERCVDFIN(tp->t_state))
         return TCP_DONE;
     tp->rcv_nxt++;
+    /* Unless text before it is owed one at once. */
+    if (!(tp->t_flags & TF_ACKNOW))
+        tp->t_flags2 |= TF2_ACK_MAY_WAIT;
     tp->t_flags |= TF_ACKNOW;
     tcp_reass_flush(tp);
     switch (tp->t_state) {

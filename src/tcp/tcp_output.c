@@ -19,10 +19,13 @@
 #define RUN_TURNS 4096u
 #define TSO_MAX_PACKET 65535u
 #define MTU_RETRIES 3
+#define ACK_WAIT_NS (NS_PER_MS / 2) /* for the application's next call to carry it */
+#define ACKS_WAITING 8u             /* at most: a step looks at each of them */
 
 /* --- the list --- */
 void tcp_output_later(struct tcpcb *tp)
 {
+    tp->t_stack->tcp->acks_alone = false;
     if (tp->t_flags2 & TF2_ON_OUTPUT_LIST)
         return;
     tp->t_flags2 |= TF2_ON_OUTPUT_LIST;
@@ -442,15 +445,36 @@ int tcp_output(struct tcpcb *tp)
     return output_round(tp, UINT32_MAX, &left);
 }
 
+/* Nothing is owed but an acknowledgment which the application, about to act on what it
+ * acknowledges, will most likely send along with an answer. */
+static bool ack_may_wait(const struct tcpcb *tp)
+{
+    return (tp->t_flags2 & TF2_ACK_MAY_WAIT) && !unsent_bytes(tp) && !sends_fin(tp) &&
+           !tcp_sent_to_rexmit(tp) && KNOB(tp->t_stack, tcp_delayed_ack);
+}
+
+/* The first on the list behind those that wait. */
+static struct tcpcb *next_turn(struct tcp_state *t, struct tcpcb *waiting)
+{
+    return waiting ? TAILQ_NEXT(waiting, t_outlink) : TAILQ_FIRST(&t->outlist);
+}
+
 bool tcp_output_run(struct weir_stack *s)
 {
-    struct tcpcb_outlist *list = &s->tcp->outlist;
-    struct tcpcb *tp;
+    struct tcp_state *t = s->tcp;
+    struct tcpcb *tp, *waiting = NULL; /* the last of those that wait, all at the head */
     uint64_t bytes = 0;
-    for (uint32_t turns = 0; (tp = TAILQ_FIRST(list)) && bytes < RUN_BYTES && turns < RUN_TURNS;
+    uint32_t may = t->acks_wait && (!t->acks_until || s->now < t->acks_until) ? ACKS_WAITING : 0;
+
+    for (uint32_t turns = 0; (tp = next_turn(t, waiting)) && bytes < RUN_BYTES && turns < RUN_TURNS;
          turns++) {
         bool left;
         uint64_t before = tp->t_sndbytes + tp->t_bytes_retrans;
+        if (unlikely(may) && ack_may_wait(tp)) {
+            waiting = tp;
+            may--;
+            continue;
+        }
         tcp_output_forget(tp);
         if (unlikely(output_round(tp, TURN_BYTES, &left) == -EIO))
             continue;
@@ -458,5 +482,19 @@ bool tcp_output_run(struct weir_stack *s)
         if (left)
             tcp_output_later(tp);
     }
-    return !TAILQ_EMPTY(list);
+    if (!waiting)
+        t->acks_until = 0;
+    else if (!t->acks_until)
+        t->acks_until = s->now + ACK_WAIT_NS;
+    t->acks_alone = waiting && !tp;
+    return tp != NULL;
+}
+
+uint64_t tcp_output_due(const struct weir_stack *s)
+{
+    const struct tcp_state *t = s->tcp;
+
+    if (TAILQ_EMPTY(&t->outlist))
+        return TIME_NEVER;
+    return t->acks_alone ? t->acks_until : s->now;
 }

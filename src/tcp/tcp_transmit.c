@@ -257,6 +257,7 @@ static void ack_left(struct tcpcb *tp, uint32_t window)
     tcp_window_offered(tp, window);
     tp->last_ack_sent = tp->rcv_nxt;
     tp->t_flags &= ~(TF_ACKNOW | TF_DELACK | TF_RXWIN0SENT);
+    tp->t_flags2 &= ~TF2_ACK_MAY_WAIT;
     if (!window)
         tp->t_flags |= TF_RXWIN0SENT;
     tcp_timer_event_ack_sent(tp);

@@ -66,6 +66,8 @@ enum tcp_timer_id { TT_REXMT, TT_PERSIST, TT_KEEP, TT_2MSL, TT_DELACK, TT_CORK, 
 #define TF2_NO_ISS_CHECK                                                                           \
     0x00400000u /* more than a window past iss: ghost ACKs need no stricter bound */
 /* ours, never exported */
+#define TF2_ACK_MAY_WAIT                                                                           \
+    0x00200000u /* the ACK that is owed is one that the application's next call may carry */
 #define TF2_PROGRESS                                                                               \
     0x00800000u /* the peer answers: to be told to the neighbour cache by the next packet */
 #define TF2_ON_OUTPUT_LIST 0x01000000u
@@ -356,6 +358,8 @@ int tcp_output(struct tcpcb *tp);
 void tcp_output_later(struct tcpcb *tp);
 /* Serve the list (stack_step). True when some are left by the byte quantum. */
 bool tcp_output_run(struct weir_stack *s);
+/* When the list must be served next; TIME_NEVER: it is empty. */
+uint64_t tcp_output_due(const struct weir_stack *s);
 uint32_t
 tcp_window_to_offer(const struct tcpcb *tp); /* receive window, SWS avoided, never shrinking */
 /* A segment with this window and rcv_nxt left. */
@@ -443,6 +447,9 @@ struct tcp_state {
     uint32_t pcb_count;            /* all, in whatever state */
     struct tcpcb *flow_cache[256]; /* recently looked up connections, by a cheap hash */
     struct tcpcb_outlist outlist;
+    bool acks_wait;      /* tcp_output_run is to leave those of TF2_ACK_MAY_WAIT on the list */
+    bool acks_alone;     /* the list has nothing else */
+    uint64_t acks_until; /* the first of them is due then; 0: none is left there */
     struct tcp_syncache *syncache;
     struct tcp_hostcache *hostcache;
     struct flow hash_flow; /* that tcp_flow_hash was asked for last, and its hash */
