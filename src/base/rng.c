@@ -69,12 +69,25 @@ uint32_t rng_below(struct rng *r, uint32_t bound)
     return (uint32_t)(m >> 32);
 }
 
+static uint64_t le64(const uint8_t h[8])
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < 8; i++)
+        v |= (uint64_t)h[i] << (8 * i);
+    return v;
+}
+
 uint64_t siphash(const uint8_t key[SIPHASH_KEY_BYTES], const void *p, size_t n)
 {
     uint8_t h[crypto_shorthash_siphash24_BYTES];
     crypto_shorthash_siphash24(h, p, n, key);
-    uint64_t v = 0;
-    for (size_t i = 0; i < sizeof(h); i++)
-        v |= (uint64_t)h[i] << (8 * i);
-    return v;
+    return le64(h);
+}
+
+void siphash128(const uint8_t key[SIPHASH_KEY_BYTES], const void *p, size_t n, uint64_t out[2])
+{
+    uint8_t h[crypto_shorthash_siphashx24_BYTES];
+    crypto_shorthash_siphashx24(h, p, n, key);
+    out[0] = le64(h);
+    out[1] = le64(h + 8);
 }

@@ -73,15 +73,10 @@ bool tcp_challenge_ok(struct weir_stack *s, uint64_t *epoch_end, uint32_t *count
 void tcp_segment_flow(const struct tcp_segment *seg, struct flow *f);
 
 /* ---- tcp_isn.c ---- */
-/* Keyed hash of a flow under a label (one label a use, so that no use reveals another). */
-enum tcp_hash_label {
-    TCP_LABEL_HASH = 1,
-    TCP_LABEL_ISN,
-    TCP_LABEL_TS,
-    TCP_LABEL_PORT,
-    TCP_LABEL_PORT_TABLE
-};
-uint64_t tcp_keyed_hash(struct weir_stack *s, enum tcp_hash_label label, const struct flow *f);
+/* Keyed hash of a flow: of the whole tuple, or of what a port is chosen for. */
+enum tcp_hash_label { TCP_LABEL_TUPLE = 1, TCP_LABEL_PORT };
+void tcp_keyed_hash(struct weir_stack *s, enum tcp_hash_label label, const struct flow *f,
+                    uint64_t out[2]);
 
 /* ---- tcp_port.c: local ports ---- */
 struct tcp_port {

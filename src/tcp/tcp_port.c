@@ -338,11 +338,12 @@ int tcp_port_choose(struct tcpcb *tp)
     struct flow key = tp->t_flow;
     uint16_t first;
     uint32_t n = ephemeral_range(s, &first), *counter, start;
+    uint64_t hash[2];
 
     key.lport = 0;
-    counter = &s->tcp->port_table[tcp_keyed_hash(s, TCP_LABEL_PORT_TABLE, &key) %
-                                  NELEM(s->tcp->port_table)];
-    start = (uint32_t)((tcp_keyed_hash(s, TCP_LABEL_PORT, &key) + *counter) % n);
+    tcp_keyed_hash(s, TCP_LABEL_PORT, &key, hash);
+    counter = &s->tcp->port_table[hash[0] % NELEM(s->tcp->port_table)];
+    start = (uint32_t)((hash[1] + *counter) % n);
     for (uint32_t i = 0; i < n; i++) {
         uint16_t port = (uint16_t)(first + (start + i) % n);
         struct tcp_port *p = tcp_port_find(s, port);

@@ -452,8 +452,8 @@ struct tcp_state {
     uint64_t acks_until; /* the first of them is due then; 0: none is left there */
     struct tcp_syncache *syncache;
     struct tcp_hostcache *hostcache;
-    struct flow hash_flow; /* that tcp_flow_hash was asked for last, and its hash */
-    uint64_t hash_value;
+    struct flow hash_flow; /* whose keyed hash is in `hash` */
+    uint64_t hash[2];
     bool hash_valid;
     uint32_t timewait_count;
     uint32_t reass_segs;           /* global sum of queued out-of-order segments */

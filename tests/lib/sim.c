@@ -18,6 +18,8 @@ struct sim {
     uint64_t now;
     uint64_t seed;
     int64_t fail_after, bytes;
+    bool drives;
+    const struct port_wait *wait; /* of the blocking call that drives its stacks */
 };
 
 static void die(const char *what)
@@ -57,16 +59,21 @@ static bool word_changed(void *ctx)
 static int sim_port_wait(void *ctx, const struct port_wait *w)
 {
     struct sim *sim = ctx;
-    while (!word_changed((void *)(uintptr_t)w)) {
-        if (sim->now >= w->deadline_ns)
-            return -ETIMEDOUT;
-        if (sim_step(sim, w->deadline_ns))
-            continue;
-        if (w->deadline_ns == TIME_NEVER)
-            die("a call blocks for ever");
-        sim->now = w->deadline_ns;
+    int r = 0;
+    sim->wait = sim->drives ? w : NULL;
+    if (sim->drives)
+        sim_settle(sim);
+    while (r == 0 && !word_changed((void *)(uintptr_t)w)) {
+        if (sim->now >= w->deadline_ns) {
+            r = -ETIMEDOUT;
+        } else if (!sim_step(sim, w->deadline_ns)) {
+            if (w->deadline_ns == TIME_NEVER)
+                die("a call blocks for ever");
+            sim->now = w->deadline_ns;
+        }
     }
-    return 0;
+    sim->wait = NULL;
+    return r;
 }
 
 static void sim_port_wake(void *ctx, _Atomic uint32_t *addr, int count)
@@ -161,6 +168,19 @@ static bool due(struct weir_stack *s, uint64_t now)
     return ready;
 }
 
+static bool waits_on(const struct port_wait *w, const struct weir_stack *s)
+{
+    for (size_t i = 0; w && i < w->stack_count; i++)
+        if (w->stacks[i] == s)
+            return true;
+    return false;
+}
+
+void sim_drive(struct sim *sim, bool on)
+{
+    sim->drives = on;
+}
+
 void sim_settle(struct sim *sim)
 {
     bool any = true;
@@ -173,7 +193,10 @@ void sim_settle(struct sim *sim)
             if (!due(s, sim->now))
                 continue;
             own(s);
-            stack_step(s, sim->now);
+            if (waits_on(sim->wait, s))
+                stack_step_for(s, sim->now, sim->wait->addr, sim->wait->expected);
+            else
+                stack_step(s, sim->now);
             stack_leave(s);
             any = true;
         }

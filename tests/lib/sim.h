@@ -23,6 +23,8 @@ struct sim *sim_create(uint64_t seed, uint64_t start_ns);
 void sim_destroy(struct sim *sim);
 struct weir_stack *sim_stack(struct sim *sim, const char *name);
 uint64_t sim_now(const struct sim *sim);
+/* A blocking call steps its own stacks as a thread does that drives them (stack_step_for). */
+void sim_drive(struct sim *sim, bool on);
 /* Run everything until now + ns. */
 void sim_run(struct sim *sim, uint64_t ns);
 /* Run until fn(ctx), at most limit_ns. True when it came true. */

@@ -499,6 +499,99 @@ static void progress_keeps_neighbours_reachable(void **state)
     world_fini(&w);
 }
 
+/* A connection from a, whose thread drives its stack; b has accepted nothing yet. */
+static int connect_driven(struct world *w)
+{
+    struct sockaddr_in sa = to(0x0a000002, PORT);
+    int fd = weir_socket(w->a, AF_INET, SOCK_STREAM, 0);
+
+    /* Else the thread that sends runs the far stack too, and its own as far as that answers. */
+    sim_sysctl(w->a, "net.isr.dispatch", "deferred");
+    sim_sysctl(w->b, "net.isr.dispatch", "deferred");
+    sim_drive(w->sim, true);
+    assert_int_equal(weir_connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    return fd;
+}
+
+/* The acknowledgments of SYN and FIN go with the request and with the close that follow. */
+static void acknowledgments_go_with_the_next_call(void **state)
+{
+    struct world w;
+    uint8_t byte = 1;
+
+    (void)state;
+    world_init(&w, "");
+    int fa = connect_driven(&w);
+    assert_int_equal(sim_counter(w.a, "tcp.tx"), 1); /* SYN */
+    assert_int_equal(weir_accept(w.listener, NULL, NULL), -1);
+    assert_int_equal(weir_send(fa, &byte, 1, 0), 1);
+    assert_int_equal(sim_counter(w.a, "tcp.tx"), 2);
+    sim_settle(w.sim);
+    int fb = weir_accept(w.listener, NULL, NULL);
+    assert_true(fb >= 0);
+    assert_int_equal(weir_recv(fb, &byte, 1, 0), 1);
+    assert_int_equal(weir_send(fb, &byte, 1, 0), 1);
+    assert_int_equal(weir_close(fb), 0);
+    assert_int_equal(weir_recv(fa, &byte, 1, 0), 1);
+    assert_int_equal(weir_recv(fa, &byte, 1, 0), 0);
+    assert_int_equal(weir_close(fa), 0);
+    sim_settle(w.sim);
+    assert_int_equal(sim_counter(w.a, "tcp.tx"), 3); /* FIN */
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), 0);
+    sim_drive(w.sim, false);
+    world_fini(&w);
+}
+
+/* A thread that does nothing more: within a millisecond the acknowledgment leaves by itself. */
+static void acknowledgments_do_not_wait_for_ever(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, "");
+    int fa = connect_driven(&w);
+    sim_drive(w.sim, false);
+    assert_int_equal(weir_accept(w.listener, NULL, NULL), -1);
+    sim_run(w.sim, NS_PER_MS);
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), 1);
+    int fb = weir_accept(w.listener, NULL, NULL);
+    assert_true(fb >= 0);
+    weir_close(fa);
+    weir_close(fb);
+    world_fini(&w);
+}
+
+/* Who waits on sends them at once: the step brought nothing that ends the wait; or the user wants
+ * no acknowledgment delayed. */
+static void acknowledgments_of_who_waits_on(void **state)
+{
+    struct sockaddr_in sa = to(0x0a000002, PORT);
+    struct timeval tv = {.tv_usec = 100};
+    struct world w;
+    uint8_t byte;
+
+    (void)state;
+    world_init(&w, "");
+    sim_drive(w.sim, true);
+    int waits = connect_driven(&w);
+    int fa = weir_socket(w.a, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    weir_setsockopt(waits, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    assert_int_equal(weir_recv(waits, &byte, 1, 0), -1);
+    uint64_t acks = sim_counter(w.a, "tcp.tx_acks");
+    assert_int_equal(weir_connect(fa, (struct sockaddr *)&sa, sizeof(sa)), -1);
+    assert_int_equal(weir_recv(waits, &byte, 1, 0), -1);
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), acks + 1);
+
+    sim_sysctl(w.a, "net.inet.tcp.delayed_ack", "0");
+    int fc = connect_driven(&w);
+    assert_int_equal(sim_counter(w.a, "tcp.tx_acks"), acks + 2);
+    sim_drive(w.sim, false);
+    weir_close(waits);
+    weir_close(fa);
+    weir_close(fc);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +605,9 @@ int main(void)
         cmocka_unit_test(every_large_mtu),
         cmocka_unit_test(hosts_that_do_not_answer),
         cmocka_unit_test(counters_agree_with_a_capture),
+        cmocka_unit_test(acknowledgments_go_with_the_next_call),
+        cmocka_unit_test(acknowledgments_do_not_wait_for_ever),
+        cmocka_unit_test(acknowledgments_of_who_waits_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

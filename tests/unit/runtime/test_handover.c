@@ -66,6 +66,12 @@ bool stack_step(struct weir_stack *s, uint64_t now_ns)
     return n == STACK_BURST;
 }
 
+bool stack_step_for(struct weir_stack *s, uint64_t now_ns, const _Atomic uint32_t *addr,
+                    uint32_t expected)
+{
+    return stack_step(s, now_ns);
+}
+
 void stack_leave(struct weir_stack *s)
 {
     struct host *h = host_of(s);

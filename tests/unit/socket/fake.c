@@ -75,7 +75,7 @@ static void fake_wake(void *ctx, _Atomic uint32_t *addr, int count)
 
 static const struct port fake_port = {.now_ns = fake_now, .wait = fake_wait, .wake = fake_wake};
 
-/* --- the stack's two calls --- */
+/* --- the stack's calls --- */
 
 void stack_flush(struct weir_stack *s, uint64_t now_ns)
 {
@@ -88,6 +88,12 @@ void stack_flush(struct weir_stack *s, uint64_t now_ns)
             uint32_t index = owner_pop(s, &list);
             so_run_work(so_by_index(s, index));
         }
+}
+
+bool stack_step(struct weir_stack *s, uint64_t now_ns)
+{
+    stack_flush(s, now_ns);
+    return false;
 }
 
 void stack_leave(struct weir_stack *s)
