@@ -127,7 +127,7 @@ static void test_from_closing(void **state)
     expect_quiet();
 }
 
-/* The peer's FIN again and again. */
+/* The peer's FIN again and again. case: FUN-037 */
 static void test_restart(void **state)
 {
     struct conn c, d;
@@ -420,7 +420,7 @@ static void test_icmp(void **state)
     assert_non_null(world_record(&c));
 }
 
-/* A SYN that may takes the tuple over; its listener sees it. */
+/* A SYN that may takes the tuple over; its listener sees it. case: FUN-038 */
 static void test_new_connection(void **state)
 {
     struct conn c, d;
@@ -587,7 +587,7 @@ static void test_drop(void **state)
  * TIME_WAIT at a time, cost little, and nothing is left of them in the end. */
 static void test_churn(void **state)
 {
-    enum { N = 100000, EACH = 512 }; /* bytes: record, hash table; alignment and all */
+    enum { N = 100000, EACH = 256 }; /* bytes: record, its place in the table; alignment and all */
     uint32_t most = 0;
     int64_t before = 0, highest = 0;
     struct conn c;
