@@ -147,10 +147,19 @@ static void test_restart(void **state)
     assert_int_equal(world_state(&c), TCPS_CLOSED);
 }
 
+static void in_order(const struct tcptw *tw, void *ctx)
+{
+    uint64_t *last = ctx;
+
+    assert_true(tw->due_ns >= *last);
+    *last = tw->due_ns;
+}
+
 /* A changed MSL is for those that come. */
 static void test_msl_changes(void **state)
 {
     struct conn c, d, e;
+    uint64_t last = 0;
 
     to_timewait(&c, CLOSED_FIRST);
     sim_sysctl(w.s, "net.inet.tcp.msl", "5000");
@@ -169,6 +178,7 @@ static void test_msl_changes(void **state)
     sim_sysctl(w.s, "net.inet.tcp.msl", "1000");
     send_at(&e, -1, TH_FIN | TH_ACK, 0);
     expect_ack(&e, e.snd_nxt);
+    tcp_timewait_foreach(w.s, in_order, &last);
     sim_run(w.sim, 99 * NS_PER_S);
     assert_int_equal(world_state(&e), TCPS_TIME_WAIT);
     sim_run(w.sim, 2 * NS_PER_S);
@@ -285,10 +295,16 @@ static void play(const struct scene *sc, enum how how, struct answers *out)
         sim_run(w.sim, 100 * MS);
         peer_drain(w.p);
     }
-    finish(&c, how);
+    finish(&c, how == CLOSED_LATE ? HELD : how);
     c.tsval -= 1000000;
-    for (int i = 0; i < 12; i++) /* more than the limit of challenges */
+    for (int i = 0; i < 12; i++) { /* more than the limit of challenges */
         send_at(&c, -1000, TH_SYN, 0);
+        if (i == 2 && how == CLOSED_LATE) {
+            weir_close(c.fd);
+            sim_settle(w.sim);
+        }
+    }
+    assert_int_equal(world_record(&c) != NULL, how != HELD);
     take_answers(out);
     send_everything(&c, out);
     send_at(&c, -1, TH_FIN | TH_ACK, 0);
