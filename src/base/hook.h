@@ -17,7 +17,8 @@ struct hooks {
     void (*tcp_segment)(void *ctx, struct weir_stack *s, enum hook_direction dir,
                         const struct tcpcb *tp, const struct mbuf *m);
     void *tcp_segment_ctx;
-    /* After each change of a connection's state. */
+    /* After each change of a connection's state. One whose memory is given back in TIME_WAIT ends
+     * for the hooks then: what its record does (tcp_timewait.c) is shown with tp NULL. */
     void (*tcp_state)(void *ctx, struct weir_stack *s, const struct tcpcb *tp, int from, int to);
     void *tcp_state_ctx;
 };

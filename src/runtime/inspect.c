@@ -240,18 +240,28 @@ static void list_socket(struct socket *so, void *ctx)
         print_row(l, &row);
 }
 
-static void list_syncache(const struct flow *f, struct tcpcb *listener, void *ctx)
+static void list_flow(struct listing *l, const struct flow *f, int state)
 {
-    struct listing *l = ctx;
     struct row row = {.proto = f->laddr.family == AF_INET6 ? "tcp6" : "tcp4",
                       .laddr = &f->laddr,
                       .faddr = &f->faddr,
                       .lport = f->lport,
                       .fport = f->fport,
-                      .state = tcp_state_name(TCPS_SYN_RECEIVED)};
-    (void)listener;
+                      .state = tcp_state_name(state)};
     if (family_wanted(l->r->args, row.proto))
         print_row(l, &row);
+}
+
+static void list_syncache(const struct flow *f, struct tcpcb *listener, void *ctx)
+{
+    (void)listener;
+    list_flow(ctx, f, TCPS_SYN_RECEIVED);
+}
+
+/* What is left of a connection has no socket, and no data. */
+static void list_timewait(const struct tcptw *tw, void *ctx)
+{
+    list_flow(ctx, &tw->flow, TCPS_TIME_WAIT);
 }
 
 static void netstat_sockets(struct inspect_run *r, struct weir_stack *s)
@@ -264,8 +274,10 @@ static void netstat_sockets(struct inspect_run *r, struct weir_stack *s)
                 "Local Address", "Foreign Address", "(state)", "Process");
     }
     so_foreach(s, list_socket, &l);
-    if (r->args->group == NULL || strcmp(r->args->group, "tcp") == 0)
+    if (r->args->group == NULL || strcmp(r->args->group, "tcp") == 0) {
+        tcp_timewait_foreach(s, list_timewait, &l);
         tcp_syncache_foreach(s, list_syncache, &l);
+    }
     if (l.cut)
         fprintf(r->err, "netstat: the list of %s was cut at %d bytes\n", s->name,
                 INSPECT_MAX_OUTPUT);
@@ -342,12 +354,11 @@ struct victims {
     bool nomem;
 };
 
-static void collect_victim(struct tcpcb *tp, void *ctx)
+static void collect_flow(struct victims *v, const struct flow *f, int state)
 {
-    struct victims *v = ctx;
-    if (tp->t_state == TCPS_LISTEN || tp->t_state == TCPS_CLOSED || v->nomem)
+    if (state == TCPS_LISTEN || state == TCPS_CLOSED || v->nomem)
         return;
-    if (v->args->have_state && (int)tp->t_state != v->args->state)
+    if (v->args->have_state && state != v->args->state)
         return;
     if (v->count == v->room) {
         size_t room = v->room > 0 ? 2 * v->room : 64;
@@ -359,7 +370,17 @@ static void collect_victim(struct tcpcb *tp, void *ctx)
         v->flow = bigger;
         v->room = room;
     }
-    v->flow[v->count++] = tp->t_flow;
+    v->flow[v->count++] = *f;
+}
+
+static void collect_connection(struct tcpcb *tp, void *ctx)
+{
+    collect_flow(ctx, &tp->t_flow, tp->t_state);
+}
+
+static void collect_timewait(const struct tcptw *tw, void *ctx)
+{
+    collect_flow(ctx, &tw->flow, TCPS_TIME_WAIT);
 }
 
 /* A drop may free other connections, so what is collected are names of connections, looked up one
@@ -368,9 +389,13 @@ static void drop_flow(struct inspect_run *r, struct weir_stack *s, const struct 
 {
     char local[64], foreign[64];
     struct tcpcb *tp = tcp_lookup(s, f);
-    if (tp == NULL)
+    struct tcptw *tw = tp == NULL ? tcp_timewait_lookup(s, f) : NULL;
+    if (tp != NULL)
+        tcp_drop(tp, ECONNABORTED);
+    else if (tw != NULL)
+        tcp_timewait_drop(s, tw);
+    else
         return;
-    tcp_drop(tp, ECONNABORTED);
     r->matched++;
     if (ftello(r->out) < INSPECT_MAX_OUTPUT)
         fprintf(r->out, "%s %u %s %u: dropped\n", ipaddr_format(&f->laddr, local, sizeof(local)),
@@ -385,7 +410,8 @@ static int run_tcpdrop(struct inspect_run *r, struct weir_stack *s)
         return 0;
     }
     struct victims v = {.args = a};
-    tcp_foreach(s, collect_victim, &v);
+    tcp_foreach(s, collect_connection, &v);
+    tcp_timewait_foreach(s, collect_timewait, &v);
     for (size_t i = 0; i < v.count; i++)
         drop_flow(r, s, &v.flow[i]);
     free(v.flow);

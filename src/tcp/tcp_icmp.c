@@ -100,6 +100,10 @@ void tcp_ctlinput(struct weir_stack *s, const struct icmp_error *e)
         return;
     seq = get_be32(e->l4 + 4);
     tp = tcp_lookup(s, &e->flow);
+    if (!tp && tcp_timewait_lookup(s, &e->flow)) {
+        COUNT(s, tcp_icmp_ignored); /* nothing is out */
+        return;
+    }
     if (!tp) {
         if (e->kind != ICMP_KIND_TOOBIG && e->kind != ICMP_KIND_SOURCE_QUENCH)
             tcp_syncache_icmp(s, &e->flow, seq, e->error);

@@ -35,12 +35,25 @@ enum tcp_verdict tcp_step_text(struct tcpcb *tp, struct tcp_segment *seg);
 void tcp_text_in_order(struct tcpcb *tp, struct tcp_segment *seg);
 /* Forget text that came before the handshake was over. */
 void tcp_early_text_flush(struct tcpcb *tp);
-/* ---- tcp_input_syn.c: SYN_SENT (3.10.7.3) and TIME_WAIT ---- */
+/* ---- tcp_input_syn.c: SYN_SENT (3.10.7.3) ---- */
 enum tcp_verdict tcp_syn_sent_input(struct tcpcb *tp, struct tcp_segment *seg);
-/* True: the segment is a SYN that may take over from a connection in TIME_WAIT (RFC 6191, RFC
- * 9293 3.10.7.4). */
+/* ---- tcp_timewait.c ---- */
+void tcp_timewait_init(struct weir_stack *s); /* by tcp_init */
+void tcp_timewait_fini(struct weir_stack *s);
+/* True: tp is in TIME_WAIT, and the segment a SYN that may take over from it (RFC 6191, RFC 9293
+ * 3.10.7.4). */
 bool tcp_timewait_yields(const struct tcpcb *tp, const struct tcp_segment *seg);
-void tcp_timewait_input(struct tcpcb *tp, struct tcp_segment *seg);
+void tcp_timewait_input(struct tcpcb *tp, const struct tcp_segment *seg);
+/* A segment that no connection took: true when a record did. A SYN that may take over ends the
+ * record, and goes on to the listener. */
+bool tcp_timewait_segment(struct weir_stack *s, const struct flow *f,
+                          const struct tcp_segment *seg) NODISCARD;
+/* If tp is in TIME_WAIT, nobody holds its socket and it owes no ACK: a record takes over, tp and
+ * the socket are freed. To be called when the last of these has come true. False, tp lives on: not
+ * yet, or no memory, or a record that is due then would not come in order (tcp_timewait.c). */
+bool tcp_timewait_shrink(struct tcpcb *tp);
+/* Its end by 2MSL or a new connection. */
+void tcp_timewait_close(struct weir_stack *s, struct tcptw *tw);
 
 /* Acknowledge now, after the batch. */
 static inline void tcp_ack_now(struct tcpcb *tp)
@@ -56,8 +69,9 @@ void tcp_segment_trim_tail(struct tcp_segment *seg, uint32_t n);
 /* ---- tcp_respond.c: segments built at once ---- */
 struct tcp_control {
     const struct flow *flow;
-    struct tcpcb *tp;  /* for the instruments and the IP options of its socket; NULL: none */
-    struct socket *so; /* whose IP options count when tp is NULL; may be NULL */
+    struct tcpcb *tp;       /* for the instruments and the IP options of its socket; NULL: none */
+    struct socket *so;      /* whose IP options count when tp is NULL; may be NULL */
+    const struct tcptw *tw; /* whose count when both are NULL; may be NULL */
     const struct tcp_options *to; /* NULL: none */
     uint32_t seq, ack;
     uint16_t win, urp;
@@ -66,6 +80,8 @@ struct tcp_control {
 /* Build and send a segment without payload. 0, or a negative error of ip_output, or -ENOBUFS
  * (counted). */
 int tcp_control_send(struct weir_stack *s, const struct tcp_control *c);
+/* Window field of such a segment, by the buffer and what was offered before. */
+uint16_t tcp_control_window(const struct tcpcb *tp);
 /* One challenge ACK from the budget of an epoch (RFC 5961 7, net.inet.tcp.ack_war_*). False:
  * counted as limited. */
 bool tcp_challenge_ok(struct weir_stack *s, uint64_t *epoch_end, uint32_t *count) NODISCARD;
@@ -84,6 +100,9 @@ struct tcp_port {
     struct tcpcb_list owners;    /* by t_porthash: bound or listening */
     struct tcpcb_list users;     /* by t_porthash: connections that only use it */
     struct tcpcb_list listeners; /* by t_hash */
+    LIST_HEAD(, tcptw)
+    timewaits;
+    uint32_t timewait_owners; /* of these, those whose connection was an owner */
     uint16_t port;
 };
 int tcp_ports_init(struct weir_stack *s) NODISCARD;
@@ -93,6 +112,9 @@ struct tcp_port *tcp_port_find(struct weir_stack *s, uint16_t port);
 int tcp_port_hold(struct tcpcb *tp, uint16_t port, bool owner) NODISCARD;
 void tcp_port_release(struct tcpcb *tp);
 bool tcp_port_is_owner(const struct tcpcb *tp);
+/* The same for a record: the port that tp still holds. */
+void tcp_port_hold_timewait(struct tcptw *tw, const struct tcpcb *tp);
+void tcp_port_release_timewait(struct weir_stack *s, struct tcptw *tw);
 /* A free port for t_flow (addresses and fport set), RFC 6056 algorithm 4; held as user.
  * -EADDRNOTAVAIL. */
 int tcp_port_choose(struct tcpcb *tp) NODISCARD;

@@ -405,6 +405,8 @@ void tcp_input(struct weir_stack *s, struct mbuf **m, const struct ip_info *info
     }
     if (likely(tp != NULL)) {
         segment_arrives(tp, &seg);
+    } else if (s->tcp->timewaits.records && tcp_timewait_segment(s, &f, &seg)) {
+        /* A record has answered it. */
     } else if ((listener = tcp_lookup_listener_flow(s, &f)) != NULL) {
         listen_input(s, listener, &seg);
     } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause
- * The states at the ends of a connection's life: SYN_SENT (RFC 9293 3.10.7.3) and TIME_WAIT. */
+ * SYN_SENT (RFC 9293 3.10.7.3). */
 #include "tcp_in.h"
 
 /* RFC 3168 6.1.1: the answer to an ECN-setup SYN, or one that crosses ours. */
@@ -120,44 +120,4 @@ enum tcp_verdict tcp_syn_sent_input(struct tcpcb *tp, struct tcp_segment *seg)
     ecn_negotiate(tp, seg);
     receive_init(tp, seg->seq);
     return seg->flags & TH_ACK ? syn_acked(tp, seg) : syn_crossed(tp, seg);
-}
-
-bool tcp_timewait_yields(const struct tcpcb *tp, const struct tcp_segment *seg)
-{
-    if (tp->t_state != TCPS_TIME_WAIT || (seg->flags & (TH_SYN | TH_ACK | TH_RST)) != TH_SYN)
-        return false;
-    if ((seg->to.flags & TOF_TS) && (tp->t_flags & TF_RCVD_TSTMP) &&
-        TSTMP_GT(seg->to.tsval, tp->ts_recent))
-        return true;
-    return SEQ_GT(seg->seq, tp->rcv_nxt);
-}
-
-/* RFC 9293 3.10.7.4, RFC 1337: resets are ignored; the peer's FIN again is acknowledged again and
- * starts 2MSL anew. */
-void tcp_timewait_input(struct tcpcb *tp, struct tcp_segment *seg)
-{
-    struct weir_stack *s = tp->t_stack;
-
-    if (seg->flags & TH_RST) {
-        COUNT(s, tcp_rx_badrst);
-        return;
-    }
-    if ((seg->flags & (TH_SYN | TH_ACK)) == TH_SYN) { /* not new enough for tcp_timewait_yields */
-        COUNT(s, tcp_rx_syn_challenged);
-        if (!KNOB(s, tcp_freebsd_wire))
-            tcp_send_challenge_ack(tp, seg);
-        return;
-    }
-    if (!(seg->flags & TH_ACK))
-        return;
-    if ((tp->t_flags & TF_RCVD_TSTMP) && !(seg->to.flags & TOF_TS) &&
-        !KNOB(s, tcp_tolerate_missing_ts)) {
-        COUNT(s, tcp_rx_notimestamp);
-        return;
-    }
-    if ((seg->flags & TH_FIN) &&
-        seg->seq + seg->len + ((seg->flags & TH_SYN) != 0) + 1 == tp->rcv_nxt)
-        tcp_timer_arm(tp, TT_2MSL, 2 * (uint64_t)KNOB(s, tcp_msl) * NS_PER_MS);
-    if (seg->flags != TH_ACK || seg->len || seg->seq != tp->rcv_nxt || seg->ack != tp->snd_nxt)
-        tcp_send_bare(tp, tp->snd_nxt, tp->rcv_nxt, TH_ACK);
 }

@@ -11,6 +11,7 @@
  * Retransmissions and new data never differ but in where the bytes come from. */
 #include "tcp_output.h"
 #include "tcp_cc.h"
+#include "tcp_in.h"
 #include "tcp_sent.h"
 #include "tcp_timer.h"
 
@@ -481,6 +482,8 @@ bool tcp_output_run(struct weir_stack *s)
         bytes += tp->t_sndbytes + tp->t_bytes_retrans - before;
         if (left)
             tcp_output_later(tp);
+        else if (unlikely(tp->t_state == TCPS_TIME_WAIT))
+            tcp_timewait_shrink(tp); /* that was the last ACK */
     }
     if (!waiting)
         t->acks_until = 0;

@@ -22,7 +22,7 @@ static int show_count(const char *write, char *out, size_t out_size, uint64_t va
 
 static int sysctl_pcbcount(struct weir_stack *s, const char *write, char *out, size_t out_size)
 {
-    return show_count(write, out, out_size, s->tcp->pcb_count);
+    return show_count(write, out, out_size, s->tcp->pcb_count + s->tcp->timewaits.records);
 }
 
 static int sysctl_reass_segments(struct weir_stack *s, const char *write, char *out,
@@ -47,6 +47,7 @@ int tcp_init(struct weir_stack *s)
         return -ENOMEM;
     s->tcp = t;
     TAILQ_INIT(&t->outlist);
+    tcp_timewait_init(s);
     t->conn_hash = alloc_zero(&s->alloc, CONN_BUCKETS_MIN * sizeof(*t->conn_hash));
     if (!t->conn_hash)
         return -ENOMEM;
@@ -71,6 +72,7 @@ void tcp_fini(struct weir_stack *s)
 
     if (!t)
         return;
+    tcp_timewait_fini(s);
     CHECK(t->pcb_count == 0 && t->conn_count == 0);
     CHECK(t->reass_segs == 0 && t->timewait_count == 0);
     if (t->hostcache)
@@ -213,9 +215,14 @@ static void conn_insert(struct tcpcb *tp)
     t->flow_cache[cache_slot(&tp->t_flow)] = tp;
 }
 
+static bool tuple_is_taken(struct weir_stack *s, const struct flow *f)
+{
+    return tcp_lookup(s, f) || tcp_timewait_lookup(s, f);
+}
+
 int tcp_pcb_hash_connection(struct tcpcb *tp)
 {
-    if (tcp_lookup(tp->t_stack, &tp->t_flow))
+    if (tuple_is_taken(tp->t_stack, &tp->t_flow))
         return -EADDRINUSE;
     if (!tp->t_port) {
         int error = tcp_port_hold(tp, tp->t_flow.lport, false);
@@ -297,7 +304,7 @@ int tcp_pcb_connect(struct tcpcb *tp, const struct ipaddr *a, uint16_t port)
     if (!error) {
         if (!tp->t_port)
             error = tcp_port_choose(tp);
-        else if (tcp_lookup(s, &tp->t_flow))
+        else if (tuple_is_taken(s, &tp->t_flow))
             error = -EADDRNOTAVAIL;
     }
     if (error) {

@@ -82,6 +82,7 @@ int tcp_port_hold(struct tcpcb *tp, uint16_t port, bool owner)
         LIST_INIT(&p->owners);
         LIST_INIT(&p->users);
         LIST_INIT(&p->listeners);
+        LIST_INIT(&p->timewaits);
         if (s->tcp->port_count++ > s->tcp->port_mask)
             ports_grow(s);
         LIST_INSERT_HEAD(&s->tcp->port_hash[port & s->tcp->port_mask], p, link);
@@ -96,21 +97,46 @@ int tcp_port_hold(struct tcpcb *tp, uint16_t port, bool owner)
     return 0;
 }
 
+static void free_if_unused(struct weir_stack *s, struct tcp_port *p)
+{
+    if (!LIST_EMPTY(&p->owners) || !LIST_EMPTY(&p->users) || !LIST_EMPTY(&p->timewaits))
+        return;
+    CHECK(LIST_EMPTY(&p->listeners));
+    LIST_REMOVE(p, link);
+    s->tcp->port_count--;
+    alloc_free(&s->alloc, p, sizeof(*p));
+}
+
 void tcp_port_release(struct tcpcb *tp)
 {
-    struct weir_stack *s = tp->t_stack;
     struct tcp_port *p = tp->t_port;
 
     if (!p)
         return;
     LIST_REMOVE(tp, t_porthash);
     tp->t_port = NULL;
-    if (!LIST_EMPTY(&p->owners) || !LIST_EMPTY(&p->users))
-        return;
-    CHECK(LIST_EMPTY(&p->listeners));
-    LIST_REMOVE(p, link);
-    s->tcp->port_count--;
-    alloc_free(&s->alloc, p, sizeof(*p));
+    free_if_unused(tp->t_stack, p);
+}
+
+void tcp_port_hold_timewait(struct tcptw *tw, const struct tcpcb *tp)
+{
+    struct tcp_port *p = tp->t_port;
+
+    CHECK(p != NULL);
+    LIST_INSERT_HEAD(&p->timewaits, tw, port_link);
+    tw->port = p;
+    if (tp->t_port_owner) {
+        tw->flags |= TW_PORT_OWNER;
+        p->timewait_owners++;
+    }
+}
+
+void tcp_port_release_timewait(struct weir_stack *s, struct tcptw *tw)
+{
+    LIST_REMOVE(tw, port_link);
+    if (tw->flags & TW_PORT_OWNER)
+        tw->port->timewait_owners--;
+    free_if_unused(s, tw->port);
 }
 
 bool tcp_port_is_owner(const struct tcpcb *tp)
@@ -158,10 +184,22 @@ static bool conflicts(const struct tcpcb *tp, const struct ipaddr *a, const stru
     return !both_have(tp, other, SO_REUSEADDR) || other->t_state == TCPS_LISTEN;
 }
 
+static bool conflicts_timewait(const struct tcpcb *tp, const struct ipaddr *a,
+                               const struct tcptw *tw)
+{
+    const struct ipaddr *b = &tw->flow.laddr; /* never the wildcard */
+
+    if (ipaddr_is_any(a) ? !serves_family(tp, a, b->family) : !ipaddr_equal(a, b))
+        return false;
+    return !((tw->flags & TW_REUSEPORT) && so_has_option(tp->t_so, SO_REUSEPORT)) &&
+           !((tw->flags & TW_REUSEADDR) && so_has_option(tp->t_so, SO_REUSEADDR));
+}
+
 static bool port_conflicts(struct tcpcb *tp, const struct ipaddr *a, uint16_t port)
 {
     struct tcp_port *p = tcp_port_find(tp->t_stack, port);
     struct tcpcb *other;
+    struct tcptw *tw;
 
     if (!p)
         return false;
@@ -171,6 +209,10 @@ static bool port_conflicts(struct tcpcb *tp, const struct ipaddr *a, uint16_t po
     }
     LIST_FOREACH (other, &p->users, t_porthash) {
         if (conflicts(tp, a, other))
+            return true;
+    }
+    LIST_FOREACH (tw, &p->timewaits, port_link) {
+        if (conflicts_timewait(tp, a, tw))
             return true;
     }
     return false;
@@ -329,6 +371,29 @@ static bool may_reuse(const struct tcpcb *old)
            (old->t_flags & TF_RCVD_TSTMP) && old->t_stack->now - old->t_rcvtime > TIMEWAIT_REUSE_NS;
 }
 
+static bool may_reuse_record(const struct weir_stack *s, const struct tcptw *old)
+{
+    return (old->flags & TW_TIMESTAMPS) && s->now - old->rcvtime_ns > TIMEWAIT_REUSE_NS;
+}
+
+/* May a new connection have this tuple? What it takes over from is ended. */
+static bool tuple_is_free(struct weir_stack *s, const struct flow *f)
+{
+    struct tcpcb *old = tcp_lookup(s, f);
+    struct tcptw *tw = old ? NULL : tcp_timewait_lookup(s, f);
+
+    if (!old && !tw)
+        return true;
+    if (old ? !may_reuse(old) : !may_reuse_record(s, tw))
+        return false;
+    COUNT(s, tcp_timewait_recycled);
+    if (old)
+        tcp_close(old);
+    else
+        tcp_timewait_close(s, tw);
+    return true;
+}
+
 /* RFC 6056 3.3.4 (double-hash): the offset is fixed for a destination, the counter belongs to a
  * group of destinations, and moves by a random step, so that one destination learns nothing about
  * another. */
@@ -348,16 +413,11 @@ int tcp_port_choose(struct tcpcb *tp)
         uint16_t port = (uint16_t)(first + (start + i) % n);
         struct tcp_port *p = tcp_port_find(s, port);
 
-        if (port == 0 || (p && !LIST_EMPTY(&p->owners)))
+        if (port == 0 || (p && (!LIST_EMPTY(&p->owners) || p->timewait_owners)))
             continue;
         tp->t_flow.lport = port;
-        struct tcpcb *old = p ? tcp_lookup(s, &tp->t_flow) : NULL;
-        if (old && !may_reuse(old))
+        if (p && !tuple_is_free(s, &tp->t_flow))
             continue;
-        if (old) {
-            COUNT(s, tcp_timewait_recycled);
-            tcp_close(old);
-        }
         *counter += i + 1 + rng_below(&s->rng, 4);
         COUNT_ADD(s, tcp_port_tries, i + 1);
         return tcp_port_hold(tp, port, false);

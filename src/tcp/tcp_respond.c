@@ -72,10 +72,25 @@ int tcp_control_send(struct weir_stack *s, const struct tcp_control *c)
         a.ttl = ttl > 0 ? (uint8_t)ttl : 0;
         a.tos = v4 ? LOAD_RELAXED(&so->so_tos) : LOAD_RELAXED(&so->so_tclass);
     }
+    if (!so && c->tw) {
+        a.ttl = c->tw->ttl;
+        a.tos = c->tw->tos;
+    }
     if (unlikely(s->hooks.tcp_segment != NULL))
         s->hooks.tcp_segment(s->hooks.tcp_segment_ctx, s, HOOK_OUT, c->tp, m);
     control_count(s, c->flags);
     return ip_output(s, &m, &a);
+}
+
+/* No more than there is room for: a window in the field's units, rounded down. Nor less than was
+ * offered, though the buffer has become smaller since. */
+uint16_t tcp_control_window(const struct tcpcb *tp)
+{
+    uint32_t win = tcp_receive_space(tp);
+
+    if (SEQ_GT(tp->rcv_edge, tp->rcv_nxt))
+        win = MAX(win, tp->rcv_edge - tp->rcv_nxt);
+    return (uint16_t)MIN(win >> tp->rcv_scale, TCP_MAXWIN);
 }
 
 void tcp_send_bare(struct tcpcb *tp, uint32_t seq, uint32_t ack, uint8_t flags)
@@ -83,14 +98,9 @@ void tcp_send_bare(struct tcpcb *tp, uint32_t seq, uint32_t ack, uint8_t flags)
     struct weir_stack *s = tp->t_stack;
     struct tcp_options to = {0};
     struct tcp_control c = {.flow = &tp->t_flow, .tp = tp, .seq = seq, .ack = ack, .flags = flags};
-    /* No more than there is room for: a window in the field's units, rounded down. Nor less than
-     * was offered, though the buffer has become smaller since. A reset offers nothing. */
-    uint32_t win = flags & TH_RST ? 0 : tcp_receive_space(tp);
 
-    if (!(flags & TH_RST) && SEQ_GT(tp->rcv_edge, tp->rcv_nxt))
-        win = MAX(win, tp->rcv_edge - tp->rcv_nxt);
-    c.win = (uint16_t)MIN(win >> tp->rcv_scale, TCP_MAXWIN);
-    win = (uint32_t)c.win << tp->rcv_scale;
+    if (!(flags & TH_RST))
+        c.win = tcp_control_window(tp);
     if ((tp->t_flags & (TF_RCVD_TSTMP | TF_NOOPT)) == TF_RCVD_TSTMP) {
         to.flags = TOF_TS;
         to.tsval = tcp_ts_now(s) + tp->ts_offset;
@@ -100,7 +110,7 @@ void tcp_send_bare(struct tcpcb *tp, uint32_t seq, uint32_t ack, uint8_t flags)
     tp->t_segs_out++;
     if (tcp_control_send(s, &c) || (flags & (TH_ACK | TH_RST)) != TH_ACK || ack != tp->rcv_nxt)
         return;
-    tcp_window_offered(tp, win);
+    tcp_window_offered(tp, (uint32_t)c.win << tp->rcv_scale);
     tp->last_ack_sent = ack;
 }
 

@@ -77,36 +77,6 @@ void tcp_abort(struct tcpcb *tp)
     tcp_close(tp);
 }
 
-/* The last ACK at once, then nothing is kept. */
-static void skip_timewait(struct tcpcb *tp)
-{
-    tcp_state_set(tp, TCPS_TIME_WAIT);
-    if (tp->t_flags & TF_ACKNOW)
-        tcp_send_bare(tp, tp->snd_nxt, tp->rcv_nxt, TH_ACK);
-    tcp_close(tp);
-}
-
-void tcp_enter_timewait(struct tcpcb *tp)
-{
-    struct weir_stack *s = tp->t_stack;
-
-    if (KNOB(s, tcp_nolocaltimewait) && ip_is_local(s, &tp->t_flow.faddr)) {
-        skip_timewait(tp);
-        return;
-    }
-    if (s->tcp->timewait_count >= KNOB(s, tcp_maxtcptw)) {
-        COUNT(s, tcp_timewait_limit);
-        skip_timewait(tp);
-        return;
-    }
-    tcp_state_set(tp, TCPS_TIME_WAIT);
-    tcp_reass_flush(tp);
-    tcp_sent_flush(tp);
-    so_disconnected(tp->t_so);
-    if (tp->t_flags & TF_ACKNOW)
-        tcp_output_later(tp);
-}
-
 /* --- segment size --- */
 
 static uint32_t headers_len(const struct flow *f)

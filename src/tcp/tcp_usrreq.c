@@ -218,6 +218,7 @@ static void usr_detach(struct socket *so)
     tp->t_flags2 |= TF2_ORPHAN;
     close_sending(tp);
     tcp_timer_event_orphan(tp);
+    tcp_timewait_shrink(tp);
 }
 
 static void usr_abort(struct socket *so)

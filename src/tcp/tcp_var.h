@@ -312,7 +312,38 @@ void tcp_send_challenge_ack(struct tcpcb *tp, const struct tcp_segment *seg);
  * t_maxseg, initial cwnd, buffer roundings (FreeBSD's tcp_mss). */
 uint32_t tcp_mss_to_offer(struct weir_stack *s, const struct flow *f, uint32_t user_mss);
 void tcp_mss_apply(struct tcpcb *tp, uint32_t offered); /* ends with tcp_cc_conn_init */
+
+/* ---- tcp_timewait.c ---- */
 void tcp_enter_timewait(struct tcpcb *tp);
+/* What is left of a connection in TIME_WAIT whose socket nobody holds. */
+struct tcptw {
+    struct flow flow;
+    struct tcptw *hash_next;
+    uint64_t due_ns;             /* end of 2MSL */
+    TAILQ_ENTRY(tcptw) queue;    /* by due_ns */
+    LIST_ENTRY(tcptw) port_link; /* in port->timewaits */
+    struct tcp_port *port;       /* the local port it keeps */
+    uint64_t rcvtime_ns;         /* last segment before TIME_WAIT */
+    uint64_t challenge_end;      /* RFC 5961 7, as a tcpcb has it */
+    uint32_t challenge_count;
+    uint32_t hashval; /* of flow */
+    uint32_t snd_nxt, rcv_nxt;
+    uint32_t ts_recent, ts_offset; /* RFC 7323 */
+    uint16_t win;                  /* the field, scaled */
+    uint8_t ttl, tos;              /* of IP; ttl 0: the knob */
+    uint8_t flags;                 /* TW_* */
+};
+_Static_assert(sizeof(struct tcptw) <= 160, "a busy server keeps tens of thousands");
+#define TW_TIMESTAMPS 0x01 /* were agreed on */
+#define TW_SENDS_TIMESTAMPS 0x02
+#define TW_REUSEADDR 0x04 /* options of the socket, for bind's conflicts */
+#define TW_REUSEPORT 0x08
+#define TW_PORT_OWNER 0x10 /* the connection was bound to the port */
+struct tcptw *tcp_timewait_find(struct weir_stack *s, const struct flow *f); /* NULL: none */
+/* By the administrator. */
+void tcp_timewait_drop(struct weir_stack *s, struct tcptw *tw);
+void tcp_timewait_foreach(struct weir_stack *s, void (*fn)(const struct tcptw *tw, void *ctx),
+                          void *ctx);
 
 /* ---- tcp_input.c ---- */
 void tcp_input(struct weir_stack *s, struct mbuf **m, const struct ip_info *info);
@@ -440,8 +471,17 @@ size_t tcp_fill_info(struct tcpcb *tp, void *out,
 LIST_HEAD(tcpcb_list, tcpcb);
 LIST_HEAD(tcp_port_list, tcp_port);
 TAILQ_HEAD(tcpcb_outlist, tcpcb);
+TAILQ_HEAD(tcptw_queue, tcptw);
 struct tcp_syncache;
 struct tcp_hostcache;
+struct tcp_timewaits { /* private to tcp_timewait.c, but for the number */
+    uint32_t records;
+    uint32_t mask;
+    struct tcptw **hash; /* power of two chains, grows; NULL until the first record */
+    struct tcptw_queue queue;
+    struct timer timer; /* one for all, due with the first */
+    struct weir_stack *stack;
+};
 struct tcp_state {
     struct tcpcb_list *conn_hash; /* power of two buckets, grows */
     uint32_t conn_mask, conn_count;
@@ -458,12 +498,19 @@ struct tcp_state {
     struct flow hash_flow; /* whose keyed hash is in `hash` */
     uint64_t hash[2];
     bool hash_valid;
-    uint32_t timewait_count;
+    uint32_t timewait_count; /* connections in TIME_WAIT and records */
+    struct tcp_timewaits timewaits;
     uint32_t reass_segs;           /* global sum of queued out-of-order segments */
     uint32_t port_table[1024];     /* RFC 6056 algorithm 4 */
     struct reass_pool *reass_pool; /* private to tcp_reass_chain.c: memory for blocks */
     struct tcp_sent *sent_free;    /* private to tcp_sent.c: ranges for reuse */
     uint32_t sent_free_count;
 };
+
+/* A record of the flow; NULL: none. */
+static inline struct tcptw *tcp_timewait_lookup(struct weir_stack *s, const struct flow *f)
+{
+    return s->tcp->timewaits.records ? tcp_timewait_find(s, f) : NULL;
+}
 
 #endif

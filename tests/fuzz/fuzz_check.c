@@ -3,6 +3,7 @@
 #include "fuzz_world.h"
 
 #include "socket/socket.h"
+#include "tcp/tcp_in.h"
 #include "tcp/tcp_reass.h"
 #include "tcp/tcp_sent.h"
 #include "tcp/tcp_var.h"
@@ -136,6 +137,7 @@ static void check_buffer(struct sockbuf *sb)
 struct walk {
     struct fuzz_world *w;
     uint32_t pcbs, reass, timewait;
+    uint64_t due_ns; /* of the last record */
 };
 
 static void check_connection(struct tcpcb *tp, void *ctx)
@@ -166,6 +168,18 @@ static void check_socket(struct socket *so, void *ctx)
     FUZZ_CHECK(atomic_load(&so->so_error) >= 0);
 }
 
+/* Found by its flow, and by none of a connection's. In order: the foreach walks the queue. */
+static void check_timewait(const struct tcptw *tw, void *ctx)
+{
+    struct walk *k = ctx;
+    struct weir_stack *s = k->w->s;
+    k->timewait++;
+    FUZZ_CHECK(tcp_timewait_lookup(s, &tw->flow) == tw && !tcp_lookup(s, &tw->flow));
+    FUZZ_CHECK(tw->due_ns >= k->due_ns && tw->port->port == tw->flow.lport);
+    FUZZ_CHECK(timer_is_armed(&s->tcp->timewaits.timer));
+    k->due_ns = tw->due_ns;
+}
+
 static void check_counters(struct fuzz_world *w)
 {
     for (int i = 0; i < COUNTER_COUNT; i++)
@@ -187,6 +201,7 @@ void fuzz_check_stack(struct fuzz_world *w)
         if (!w->track[i].seen)
             w->track[i] = (struct fuzz_track){0};
     FUZZ_CHECK(k.reass == w->s->tcp->reass_segs);
+    tcp_timewait_foreach(w->s, check_timewait, &k);
     FUZZ_CHECK(k.timewait == w->s->tcp->timewait_count);
     FUZZ_CHECK(k.pcbs <= w->s->tcp->pcb_count && w->s->tcp->pcb_count <= sockets);
     check_counters(w);

@@ -243,6 +243,11 @@ void sim_fail_alloc_after(struct sim *sim, int64_t n)
     sim->fail_after = n;
 }
 
+int64_t sim_bytes(const struct sim *sim)
+{
+    return sim->bytes;
+}
+
 void sim_sysctl(struct weir_stack *s, const char *name, const char *value)
 {
     own(s);

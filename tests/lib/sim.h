@@ -36,6 +36,8 @@ void sim_settle(struct sim *sim);
 bool sim_step(struct sim *sim, uint64_t until_ns);
 /* The next n-th allocation of the simulation's stacks fails (0: the next one; negative: none). */
 void sim_fail_alloc_after(struct sim *sim, int64_t n);
+/* Memory that the simulation's stacks hold, buffers apart. */
+int64_t sim_bytes(const struct sim *sim);
 /* Set a sysctl; fails the test when refused. */
 void sim_sysctl(struct weir_stack *s, const char *name, const char *value);
 uint64_t sim_counter(struct weir_stack *s, const char *name);

@@ -310,6 +310,39 @@ static void test_tcpdrop(void **state)
     close_all(fds);
 }
 
+/* Nothing has a socket any more, and yet it is listed and can be dropped. */
+static void test_timewait(void **state)
+{
+    (void)state;
+    int fds[3], more[3];
+    char line[128], buf[1];
+    struct sockaddr_in sin;
+    socklen_t len = sizeof(sin);
+    for (int by_state = 0; by_state < 2; by_state++) {
+        make_connection(fds, 8090);
+        assert_int_equal(weir_getsockname(fds[1], (struct sockaddr *)&sin, &len), 0);
+        unsigned port = ntohs(sin.sin_port);
+        weir_close(fds[1]);
+        assert_int_equal(weir_recv(fds[2], buf, 1, 0), 0);
+        weir_close(fds[2]);
+        make_connection(more, 8091); /* its SYN-ACK comes behind the FIN */
+        snprintf(line, sizeof(line),
+                 "tcp4       0      0 10.0.0.1.%-5u         10.0.0.2.8090          TIME_WAIT   "
+                 "alpha\n",
+                 port);
+        assert_int_equal(run("netstat -an", line), 0);
+        assert_int_equal(run("netstat -n -f inet -p tcp -S alpha", line), 0);
+        assert_int_equal(run("sysctl -n -S alpha net.inet.tcp.pcbcount", "2\n"), 0);
+        snprintf(line, sizeof(line), "tcpdrop 10.0.0.1:%u 10.0.0.2:8090", port);
+        assert_int_equal(run(by_state ? "tcpdrop -s time_wait" : line, "dropped"), 0);
+        assert_int_equal(run(line, "No such process"), 1);
+        assert_int_equal(run("sysctl -n -S alpha net.inet.tcp.pcbcount", "1\n"), 0);
+        weir_close(fds[0]);
+        close_all(more);
+        assert_int_equal(run("tcpdrop -a", NULL), 0);
+    }
+}
+
 static void test_explicit_path(void **state)
 {
     (void)state;
@@ -346,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_sysctl),
         cmocka_unit_test(test_netstat),
         cmocka_unit_test(test_tcpdrop),
+        cmocka_unit_test(test_timewait),
         cmocka_unit_test(test_explicit_path),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

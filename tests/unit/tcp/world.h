@@ -78,10 +78,36 @@ UNUSED static struct tcpcb *world_tcpcb(struct conn *c)
     return f.found;
 }
 
+struct find_record {
+    struct conn *c;
+    const struct tcptw *found;
+};
+
+UNUSED static void find_tcptw(const struct tcptw *tw, void *ctx)
+{
+    struct find_record *f = ctx;
+    if (tw->flow.fport == f->c->sport && tw->flow.lport == f->c->dport) {
+        assert_null(f->found);
+        f->found = tw;
+    }
+}
+
+/* The record that is left of c in TIME_WAIT, NULL: none. */
+UNUSED static const struct tcptw *world_record(struct conn *c)
+{
+    struct find_record f = {c, NULL};
+    tcp_timewait_foreach(w.s, find_tcptw, &f);
+    return f.found;
+}
+
 /* TCPS_CLOSED when it is gone. */
 UNUSED static int world_state(struct conn *c)
 {
     struct tcpcb *tp = world_tcpcb(c);
+    if (world_record(c)) {
+        assert_null(tp);
+        return TCPS_TIME_WAIT;
+    }
     return tp ? tp->t_state : TCPS_CLOSED;
 }
 
