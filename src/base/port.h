@@ -21,6 +21,8 @@ struct port_wait {
     bool idle;
 };
 
+enum linger_when { LINGER_SEND, LINGER_LEFT, LINGER_CLOSE };
+
 struct port {
     void *ctx;
     /* Monotonic time, ns. */
@@ -33,11 +35,11 @@ struct port {
     /* The stack has work or an earlier deadline than its thread knows: wake whoever runs it when
      * nobody drives it. Never blocks. */
     void (*kick)(void *ctx, struct weir_stack *stack);
-    /* May the calling thread leave a little output for when it waits, in a moment? True: whoever
-     * runs the stack sees what it leaves on the deferred list within a millisecond even if it does
-     * not come; asked once more after the push, with `left`, as that may have changed meanwhile.
-     * NULL: never. */
-    bool (*linger)(void *ctx, struct weir_stack *stack, bool left);
+    /* LINGER_SEND: may the calling thread leave a little output for when it waits or closes, in a
+     * moment? True: whoever runs the stack sees what it leaves on the deferred list within some
+     * milliseconds even if it does not come; asked once more after the push (LINGER_LEFT), as that
+     * may have changed meanwhile. LINGER_CLOSE tells of a close. NULL: never. */
+    bool (*linger)(void *ctx, struct weir_stack *stack, enum linger_when when);
     /* Time of day, ns since 1970, for what is shown to people. NULL: now_ns will do. */
     uint64_t (*wall_ns)(void *ctx);
 };

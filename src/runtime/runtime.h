@@ -13,6 +13,9 @@
 /* While application threads drive a stack its thread does not watch the descriptors of its links;
  * it looks this often whether they still do. */
 #define RUNTIME_LEASE_NS NS_PER_MS
+/* The same for a stack without descriptors that others keep being busy with: each look takes the
+ * core from one of them. */
+#define RUNTIME_NAP_NS (4 * NS_PER_MS)
 #define RUNTIME_HELPED_POLLS 8 /* polls by socket calls between its looks that count as driving */
 #define RUNTIME_HELD_NS                                                                            \
     (100 * NS_PER_US) /* that long it leaves the links to whoever owns the stack */
@@ -36,7 +39,7 @@ struct runtime {
     pthread_t thread;         /* (c) */
     int event_fd;             /* (c) wakes the thread */
     _Atomic bool stop;        /* (a) */
-    _Atomic bool leased;      /* (a) the thread sleeps without watching descriptors */
+    _Atomic bool leased;      /* (a) the thread sleeps without watching descriptors, a lease long */
     _Atomic uint32_t drives;  /* (a) counts drivers that came; not exact */
     _Atomic uint32_t asleep;  /* (a) counts last drivers that went to sleep */
     _Atomic uint32_t polled;  /* (a) links that have a descriptor: nobody tells when frames come */
@@ -47,6 +50,7 @@ struct runtime {
     uint32_t drives_seen, asleep_seen;           /* (t) */
     uint64_t polls_seen;                         /* (t) stack.flush_polls */
     uint64_t entries_seen;                       /* (t) of the stack, at the last plan */
+    bool napped;                                 /* (t) its last sleep was by itself */
     uint64_t broken; /* (t) bit i: link[i]'s descriptor reports nothing but an error any more */
     _Atomic uint64_t wakeups; /* (x) how often the thread's sleep ended, for tests and `weir top` */
     _Atomic uint64_t steps;   /* (x) how often the thread ran the stack */
@@ -106,7 +110,7 @@ void runtime_relax(uint32_t turn, bool polls);
 void runtime_progress(void);
 void runtime_wake(void *ctx, _Atomic uint32_t *addr, int count);
 /* The port's linger. */
-bool runtime_linger(void *ctx, struct weir_stack *s, bool left);
+bool runtime_linger(void *ctx, struct weir_stack *s, enum linger_when when);
 
 /* True when a frame is known to wait at a link (those that need a system call for it are not
  * asked). Any thread. */

@@ -140,7 +140,8 @@ static struct plan thread_plan(struct runtime *rt, uint64_t now_ns)
     p.by_itself = (!p.armed || busy) && !LOAD_RELAXED(&rt->exact);
     /* What is due now is held by somebody who has been told. */
     if (!p.armed || p.by_itself || until <= now_ns)
-        until = now_ns + RUNTIME_LEASE_NS;
+        until = now_ns + (rt->napped ? RUNTIME_NAP_NS : RUNTIME_LEASE_NS);
+    rt->napped = p.by_itself && !LOAD_RELAXED(&rt->polled);
     p.until = until;
     return p;
 }
@@ -197,7 +198,7 @@ static void *thread_main(void *arg)
             p.by_itself = !LOAD_RELAXED(&rt->exact);
             p.until = MIN(p.until, now + RUNTIME_HELD_NS);
         }
-        atomic_store(&rt->leased, !p.armed);
+        atomic_store(&rt->leased, !p.armed || (p.by_itself && !LOAD_RELAXED(&rt->polled)));
         if (owner_sleep(s, p.by_itself ? now : p.until)) {
             /* The last driver that goes to sleep counts itself, then looks whether we are leased.
              */

@@ -14,7 +14,8 @@
  * strangers, become rarer.
  *
  * A thread that has always waited right after it sent something small may leave it to that wait
- * (linger), so that what it does meanwhile, a close above all, leaves in the same packet; only
+ * (linger), so that what it does meanwhile, a close above all, leaves in the same packet; on memory
+ * links, where a packet is cheap, only what was always followed by a close; only
  * while the stack thread's lease ends by itself soon, should the thread do something else for once.
  *
  * Waking costs a system call only if somebody sleeps: sleepers are counted in a table by address.
@@ -48,6 +49,8 @@ static _Thread_local struct {
     struct weir_stack *s; /* where it sent last */
     uint64_t sent_ns;     /* 0: it has waited since */
     uint32_t trust;
+    bool unclosed;   /* memory links: it has sent, and neither closed nor waited since */
+    uint32_t closes; /* sends in succession that a close followed */
 } linger __attribute__((tls_model("initial-exec")));
 
 /* A yield that took longer than this let somebody run: twice a system call that does nothing, and a
@@ -301,18 +304,42 @@ static bool any_polled(const struct port_wait *w)
     return false;
 }
 
-bool runtime_linger(void *ctx, struct weir_stack *s, bool left)
+/* Where a packet costs no system call, only what a close follows is worth waiting for. */
+static bool close_follows(struct weir_stack *s)
+{
+    if (linger.unclosed)
+        linger.closes /= 2;
+    linger.s = s;
+    linger.unclosed = true;
+    return linger.closes >= LINGER_TRUST;
+}
+
+static void learn_close(struct weir_stack *s)
+{
+    if (linger.unclosed && linger.s == s) {
+        linger.unclosed = false;
+        linger.closes = MIN(linger.closes + 1, 2 * LINGER_TRUST);
+    }
+}
+
+bool runtime_linger(void *ctx, struct weir_stack *s, enum linger_when when)
 {
     struct runtime *rt = runtime_of(s);
 
     (void)ctx;
+    if (when == LINGER_CLOSE) {
+        learn_close(s);
+        return false;
+    }
     /* The stack thread takes `leased` back before it says to the owner word that it sleeps. */
     if (!rt || !atomic_load_explicit(&rt->leased, memory_order_acquire) ||
         KNOB(s, isr_dispatch) != 0 ||
         (KNOB_P(kern_idle_spin_us) == 0 && KNOB_P(machdep_cpu_idle_hlt)))
         return false;
-    if (left)
+    if (when == LINGER_LEFT)
         return true;
+    if (LOAD_RELAXED(&rt->polled) == 0)
+        return close_follows(s);
     if (linger.sent_ns != 0) /* and no wait since */
         linger.trust /= 2;
     linger.s = s;
@@ -341,6 +368,10 @@ int runtime_wait(void *ctx, const struct port_wait *w)
         return 0;
     if (linger.sent_ns != 0 && w->stack_count > 0)
         learn_linger(w);
+    if (linger.unclosed) {
+        linger.unclosed = false;
+        linger.closes = 0;
+    }
 
     struct spin sp = {.w = w, .signals = runtime_signals, .limit_ns = TIME_NEVER};
     if (KNOB_P(machdep_cpu_idle_hlt))

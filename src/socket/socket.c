@@ -284,6 +284,8 @@ void so_drop(struct socket *so)
 
     if (atomic_fetch_sub_explicit(&so->so_refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (s->port->linger)
+        (void)s->port->linger(s->port->ctx, s, LINGER_CLOSE);
     /* Work may wait there only because a thread lingers (so_defer). */
     if ((so_queue_work(so, SO_WORK_CLOSE) || owner_has_work(s)) && owner_try(s)) {
         stack_step(s, so_now(s)); /* takes it off the list */
@@ -346,9 +348,9 @@ void so_defer(struct socket *so, uint32_t work)
     /* A thread that is about to wait does the work then: one ownership less, and what it adds until
      * then, such as the end, leaves with it. */
     if (work == SO_WORK_SEND && port->linger && sockbuf_used(&so->so_snd) <= SO_LINGER_MAX &&
-        port->linger(port->ctx, s, false)) {
+        port->linger(port->ctx, s, LINGER_SEND)) {
         (void)so_queue_work(so, work);
-        if (port->linger(port->ctx, s, true))
+        if (port->linger(port->ctx, s, LINGER_LEFT))
             return;
     }
     if (owner_try(s)) {

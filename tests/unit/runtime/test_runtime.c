@@ -311,23 +311,51 @@ static void test_lingering_is_learned(void **state)
 
     (void)state;
     for (int i = 0; i < 200; i++) {
-        assert_false(runtime_linger(NULL, s, false));
+        assert_false(runtime_linger(NULL, s, LINGER_SEND));
         wait_a_moment(s);
     }
+    atomic_store(&rt->polled, 1);
     for (;;) { /* a wait that is interrupted counts against it; the thread may begin late */
         atomic_store(&rt->leased, true);
-        if (runtime_linger(NULL, s, false))
+        if (runtime_linger(NULL, s, LINGER_SEND))
             break;
         wait_a_moment(s);
         turns++;
     }
     assert_true(turns >= 30);
-    while (runtime_linger(NULL, s, false)) /* and does not wait */
+    while (runtime_linger(NULL, s, LINGER_SEND)) /* and does not wait */
         assert_true(++turns < UINT32_MAX);
-    while (!runtime_linger(NULL, s, true))
+    while (!runtime_linger(NULL, s, LINGER_LEFT))
         atomic_store(&rt->leased, true);
     atomic_store(&rt->leased, false);
-    assert_false(runtime_linger(NULL, s, true));
+    assert_false(runtime_linger(NULL, s, LINGER_LEFT));
+    wait_a_moment(s);
+    weir_stack_destroy(s);
+}
+
+/* Without descriptors a wait after the send is no reason, only a close before it. */
+static void test_lingering_for_a_close(void **state)
+{
+    struct weir_stack *s = weir_stack_create(NULL);
+    struct runtime *rt = runtime_of(s);
+    unsigned turns = 0;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        atomic_store(&rt->leased, true);
+        assert_false(runtime_linger(NULL, s, LINGER_SEND));
+        wait_a_moment(s);
+    }
+    for (;; turns++) {
+        atomic_store(&rt->leased, true);
+        if (runtime_linger(NULL, s, LINGER_SEND))
+            break;
+        assert_false(runtime_linger(NULL, s, LINGER_CLOSE));
+    }
+    assert_true(turns >= 30);
+    wait_a_moment(s); /* once not closed: it is learnt anew */
+    atomic_store(&rt->leased, true);
+    assert_false(runtime_linger(NULL, s, LINGER_SEND));
     wait_a_moment(s);
     weir_stack_destroy(s);
 }
@@ -429,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_signal_interrupts_a_receiver),
         cmocka_unit_test(test_poller_is_told_to_sleep),
         cmocka_unit_test(test_lingering_is_learned),
+        cmocka_unit_test(test_lingering_for_a_close),
         cmocka_unit_test(test_what_lingers_is_sent),
         cmocka_unit_test(test_stacks_do_not_disturb_each_other),
     };
