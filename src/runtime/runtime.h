@@ -104,8 +104,8 @@ void runtime_bind(struct runtime *rt, uint64_t now_ns);
 void runtime_wait_init(void); /* by runtime_init: measures what a system call costs here */
 int runtime_wait(void *ctx, const struct port_wait *w);
 /* Turn number `turn` of a loop that waits: pauses, and lets others have the core now and then.
- * polls: a turn makes a system call. */
-void runtime_relax(uint32_t turn, bool polls);
+ * polls: a turn makes a system call. True: others had it, as far as they wanted. */
+bool runtime_relax(uint32_t turn, bool polls);
 /* What the loop waits for has come: teaches runtime_relax whether yielding helps. */
 void runtime_progress(void);
 void runtime_wake(void *ctx, _Atomic uint32_t *addr, int count);

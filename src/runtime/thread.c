@@ -185,7 +185,7 @@ static void *thread_main(void *arg)
         }
         ready = false;
         if (thread_spin(rt, idle_since, now)) {
-            runtime_relax(turn++, LOAD_RELAXED(&rt->blind) > 0);
+            (void)runtime_relax(turn++, LOAD_RELAXED(&rt->blind) > 0);
             ready = LOAD_RELAXED(&rt->blind) > 0;
             now = runtime_now_ns();
             continue;

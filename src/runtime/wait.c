@@ -129,6 +129,7 @@ struct spin {
     const struct port_wait *w;
     uint64_t driving; /* bit i: promised to drive w->stacks[i] */
     uint64_t now_ns;  /* of the last look at the clock */
+    bool fresh;       /* that was within CLOCK_EVERY turns, and nothing was done since */
     uint64_t idle_since_ns;
     uint64_t limit_ns;    /* of idleness */
     struct runtime *seat; /* of the first stack driven, and its count of drivers then */
@@ -186,6 +187,15 @@ static void drive_end(struct spin *sp, bool sleeping)
     }
 }
 
+/* A reading of the clock takes as long as some turns; what is a few turns old is good enough. */
+static uint64_t about_now(struct spin *sp)
+{
+    if (!sp->fresh)
+        sp->now_ns = runtime_now_ns();
+    sp->fresh = false;
+    return sp->now_ns;
+}
+
 /* Run each stack that has something to do. True when one had. */
 static bool drive(struct spin *sp, bool due)
 {
@@ -197,8 +207,7 @@ static bool drive(struct spin *sp, bool due)
         struct weir_stack *s = sp->w->stacks[i];
         struct runtime *rt = runtime_of(s);
         if (owner_has_work(s) || runtime_links_pending(rt)) {
-            sp->now_ns = runtime_now_ns();
-            did |= run(s, sp->now_ns, sp->w) != RUN_HELD;
+            did |= run(s, about_now(sp), sp->w) != RUN_HELD;
         } else if (LOAD_RELAXED(&rt->blind)) {
             sp->now_ns = runtime_now_ns();
             did |= run(s, sp->now_ns, sp->w) == RUN_FRAMES;
@@ -221,13 +230,13 @@ void runtime_wait_init(void)
     yield_long_ns = 2 * least + 600;
 }
 
-void runtime_relax(uint32_t turn, bool polls)
+bool runtime_relax(uint32_t turn, bool polls)
 {
     uint32_t every = polls ? MAX(yields.after / POLL_TURNS, 1) : yields.after;
 
     CPU_PAUSE();
     if (turn % every != every - 1)
-        return;
+        return false;
     if (yields.was_long) /* and brought nothing */
         yields.after = MIN(yields.after * 2, YIELD_MAX);
     uint64_t before = runtime_now_ns();
@@ -235,6 +244,7 @@ void runtime_relax(uint32_t turn, bool polls)
     yields.was_long = runtime_now_ns() - before > yield_long_ns;
     if (!yields.was_long) /* nobody wants this core */
         yields.after = MIN(yields.after * 2, YIELD_MAX);
+    return true;
 }
 
 void runtime_progress(void)
@@ -275,6 +285,7 @@ static int spin(struct spin *sp)
         bool due = turn % CLOCK_EVERY == 0;
         if (due) {
             sp->now_ns = runtime_now_ns();
+            sp->fresh = true;
             if (sp->idle_since_ns == 0)
                 sp->idle_since_ns = sp->now_ns;
             if (sp->now_ns >= w->deadline_ns)
@@ -289,7 +300,8 @@ static int spin(struct spin *sp)
             sp->idle_since_ns = sp->now_ns;
             continue;
         }
-        runtime_relax(turn, sp->polls);
+        if (runtime_relax(turn, sp->polls))
+            sp->fresh = false;
     }
 }
 
