@@ -11,6 +11,7 @@
  * "now". */
 #include "stack.h"
 
+#include "base/cputime.h"
 #include "buf/mbuf.h"
 #include "ip/ip.h"
 #include "ip/netif.h"
@@ -61,6 +62,8 @@ struct weir_stack *stack_create(const struct stack_config *cfg)
 
 void stack_destroy(struct weir_stack *s)
 {
+    if (s->hooks.stack_ends)
+        s->hooks.stack_ends(s->hooks.stack_ends_ctx, s, false);
     if (s->sockets) {
         so_table_fini(s);
         s->sockets = NULL;
@@ -73,6 +76,8 @@ void stack_destroy(struct weir_stack *s)
         udp_fini(s);
     if (s->ip)
         ip_fini(s);
+    if (s->hooks.stack_ends)
+        s->hooks.stack_ends(s->hooks.stack_ends_ctx, s, true);
     if (s->account)
         mbuf_account_drop(s->account);
     struct weir_alloc alloc = s->alloc;
@@ -105,10 +110,18 @@ static void flush_links(struct weir_stack *s)
             netif_flush(nif);
 }
 
+/* An instrument has no room for what more packets would make it note. */
+static inline bool is_held(const struct weir_stack *s)
+{
+    return unlikely(LOAD_RELAXED(&s->hold));
+}
+
 /* Timers, owed output and loopback until quiet. True when something is left. */
 static bool settle(struct weir_stack *s)
 {
-    for (int round = 0; round < STACK_ROUNDS; round++) {
+    for (int round = 0; round < STACK_ROUNDS && !is_held(s); round++) {
+        if (cputime_on() && wheel_next(&s->wheel) <= s->now)
+            cputime_switch_now(CPU_TIMERS, s->now);
         wheel_advance(&s->wheel, s->now);
         bool more = tcp_output_run(s);
         more |= poll_loopback(s);
@@ -118,7 +131,7 @@ static bool settle(struct weir_stack *s)
         }
     }
     flush_links(s);
-    return true;
+    return !is_held(s);
 }
 
 /* `now` never goes back, whatever order owners read the clock in. */
@@ -137,10 +150,11 @@ bool stack_step(struct weir_stack *s, uint64_t now_ns)
     bool link_ready;
     run_deferred(s, owner_take(s, &link_ready));
     bool more = false;
-    for (struct netif *nif = s->netifs ? s->netifs->next : NULL; nif; nif = nif->next)
+    for (struct netif *nif = s->netifs ? s->netifs->next : NULL; nif && !is_held(s);
+         nif = nif->next)
         more |= netif_poll(nif, STACK_BURST) == STACK_BURST;
     more |= settle(s);
-    return more;
+    return more && !is_held(s);
 }
 
 bool stack_step_for(struct weir_stack *s, uint64_t now_ns, const _Atomic uint32_t *addr,
@@ -159,7 +173,8 @@ static bool poll_answers(struct weir_stack *s)
 {
     bool any = false;
 
-    for (struct netif *nif = s->netifs ? s->netifs->next : NULL; nif; nif = nif->next)
+    for (struct netif *nif = s->netifs ? s->netifs->next : NULL; nif && !is_held(s);
+         nif = nif->next)
         if (nif->ops->hint && nif->ops->hint(nif->link) && netif_poll(nif, STACK_BURST) > 0)
             any = true;
     return any;
@@ -177,6 +192,8 @@ void stack_flush(struct weir_stack *s, uint64_t now_ns)
 
 uint64_t stack_next_deadline(const struct weir_stack *s)
 {
+    if (is_held(s))
+        return TIME_NEVER;
     uint64_t deadline = MIN(wheel_next(&s->wheel), tcp_output_due(s));
     for (const struct netif *nif = s->netifs; nif; nif = nif->next) {
         if (nif->ops->next_deadline)

@@ -7,13 +7,14 @@
 set -eu
 
 build="gcc libc6-dev meson ninja-build pkg-config python3 libbsd-dev libck-dev libcmocka-dev
-       libhttp-parser-dev libjansson-dev libpcap-dev libsodium-dev"
+       libhttp-parser-dev libjansson-dev libncurses-dev libpcap-dev libsodium-dev libsqlite3-dev libzstd-dev
+       systemtap-sdt-dev"
 optional=""
 case "${1:-all}" in
 all | demo) ;;
 check)
-    optional="clang clang-format libclang-rt-14-dev curl iproute2 iputils-ping ministat netcat-openbsd tshark
-              wrk"
+    optional="bpftrace clang clang-format libclang-rt-14-dev curl iproute2 iputils-ping ministat netcat-openbsd tmux tshark
+              prometheus python3-prometheus-client wrk"
     ;;
 *)
     echo "usage: tools/bootstrap.sh [all|demo|check]" >&2

@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 case "${1:-release}" in
 release) dir=build cc=gcc options="" ;;
 # With sanitizers on gcc warns of what cannot happen: warnings are for the other builds.
-asan) dir=build-asan cc=gcc options="-Db_sanitize=address,undefined -Dwerror=false" ;;
-tsan) dir=build-tsan cc=clang options="-Db_sanitize=thread -Db_lundef=false" ;;
+asan) dir=build-asan cc=gcc options="-Doptimization=2 -Db_sanitize=address,undefined -Dwerror=false" ;;
+tsan) dir=build-tsan cc=clang options="-Doptimization=2 -Db_sanitize=thread -Db_lundef=false" ;;
 clang) dir=build-clang cc=clang options="" ;;
 *)
     sed -n '3,8s/^# //p' "$0" >&2

@@ -120,6 +120,7 @@ def style():
 
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    os.environ["WEIR_RESULTS"] = "off"
     os.environ.setdefault("ASAN_OPTIONS", "abort_on_error=1:detect_leaks=1")
     os.environ.setdefault("UBSAN_OPTIONS", "halt_on_error=1:abort_on_error=1:print_stacktrace=1")
     os.environ.setdefault("TSAN_OPTIONS", "halt_on_error=1")

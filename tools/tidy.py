@@ -13,7 +13,7 @@ import sys
 # A layer may include what stands before it; those in one list are peers (a socket call drives the
 # stack).
 LAYERS = [["base"], ["buf"], ["wire"], ["ip"], ["udp", "tcp", "socket", "stack"], ["link"],
-          ["runtime"], ["packetdrill", "sim", "measure", "cli"]]
+          ["measure"], ["runtime"], ["packetdrill", "sim", "cli"]]
 RANK = {name: i for i, names in enumerate(LAYERS) for name in names}
 CORE = ["base", "buf", "wire", "ip", "udp", "tcp", "socket", "stack"]
 # What the core must not know: clocks, threads, the allocator, I/O.
@@ -155,6 +155,18 @@ def report_lengths(files):
             print(f"  note: {f} has {n} lines, more than {FILE_MAX}")
 
 
+def check_locks():
+    """docs/locks.md lists every class of locks by the name it has in the source, and no other."""
+    named = {m[1]: f for f in all_files(".c") if f.startswith("src/")
+             for m in re.finditer(r"^(?:static )?LOCK_CLASS(?:_BRIEF)?\(\w+, \"(\w+)\"\)",
+                                  "\n".join(read(f)), re.M)}
+    listed = {m[1] for line in read("docs/locks.md")
+              for m in [re.match(r"\| \d+ \| `(\w+)`", line)] if m}
+    rule("table of locks", [f"{named[n]}: {n} is not in docs/locks.md"
+                            for n in sorted(named.keys() - listed)] +
+         [f"docs/locks.md: no lock is named {n}" for n in sorted(listed - named.keys())])
+
+
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     build = sys.argv[1] if len(sys.argv) > 1 else "build"
@@ -169,6 +181,7 @@ def main():
     check_made("table of cases", "tools/cases.py")
     check_made("page of knobs", "tools/knobs.py")
     check_map()
+    check_locks()
     report_lengths(c)
     return bad
 

@@ -4,6 +4,7 @@
 #define WEIR_BASE_COUNTER_H
 
 #include "base.h"
+#include "probes.h"
 
 enum counter_id {
 #define COUNTER(id, group, name, meaning) CTR_##id,
@@ -27,7 +28,21 @@ struct counters {
 #define COUNT_ADD(stack, id, n)                                                                    \
     STORE_RELAXED(&(stack)->counters.v[CTR_##id],                                                  \
                   LOAD_RELAXED(&(stack)->counters.v[CTR_##id]) + (n))
+#ifdef WEIR_PROBES
+/* What each counts, where the compiler can read it: drops are shown to tracers. */
+#define COUNTER(id, group, name, meaning)                                                          \
+    static const char counter_meaning_##id[] UNUSED = meaning;
+#include "counters.def"
+#undef COUNTER
+#define COUNT(stack, id)                                                                           \
+    do {                                                                                           \
+        COUNT_ADD(stack, id, 1);                                                                   \
+        if (__builtin_strstr(counter_meaning_##id, "dropped") != NULL)                             \
+            WEIR_PROBE3(drop, (stack)->name, (int)CTR_##id, counter_table[CTR_##id].name);         \
+    } while (0)
+#else
 #define COUNT(stack, id) COUNT_ADD(stack, id, 1)
+#endif
 /* By any thread, for counters that are never touched with COUNT_ADD. */
 #define COUNT_SHARED(stack, id)                                                                    \
     atomic_fetch_add_explicit(&(stack)->counters.v[CTR_##id], 1, memory_order_relaxed)

@@ -6,6 +6,7 @@
 #include "base.h"
 
 struct mbuf;
+struct netif;
 struct tcpcb;
 
 enum hook_direction { HOOK_IN, HOOK_OUT };
@@ -21,6 +22,15 @@ struct hooks {
      * for the hooks then: what its record does (tcp_timewait.c) is shown with tp NULL. */
     void (*tcp_state)(void *ctx, struct weir_stack *s, const struct tcpcb *tp, int from, int to);
     void *tcp_state_ctx;
+    /* Frames of an interface: as they came, and as they are offered to the link for the first time
+     * (on the loopback interface as they come). */
+    void (*frames)(void *ctx, struct netif *nif, enum hook_direction dir,
+                   struct mbuf *const *frames, size_t n);
+    void *frames_ctx;
+    /* The stack is being destroyed: first of all, and (over) behind its last packet, when nothing
+     * but its memory is left. */
+    void (*stack_ends)(void *ctx, struct weir_stack *s, bool over);
+    void *stack_ends_ctx;
 };
 
 #endif

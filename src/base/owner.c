@@ -22,10 +22,14 @@
  * A node's `queued` and its work bits are ordered the same way: set the bits, then exchange queued
  * to 1; the owner exchanges it to 0, then takes the bits. */
 #include "owner.h"
+#include "cputime.h"
+#include "lock_prof.h"
 #include "stack.h"
 
 /* Tries before sleeping: an ownership lasts a few microseconds. */
 #define ACQUIRE_SPINS 200
+
+LOCK_CLASS(class_owner, "owner"); /* counts waits only: owner_try goes on without it */
 
 _Thread_local uint32_t owner_self_tid __attribute__((tls_model("initial-exec")));
 uint32_t (*owner_tid_hook)(void);
@@ -80,6 +84,8 @@ void owner_init(struct weir_stack *s)
     atomic_init(&o->sleep_until, TIME_NEVER);
     atomic_init(&o->contended, 0);
     atomic_init(&o->handoff, 0);
+    atomic_init(&o->waiters, 0);
+    lock_class_register(&class_owner);
     o->node = NULL;
 }
 
@@ -88,13 +94,14 @@ void owner_set_node(struct weir_stack *s, owner_node_fn *node)
     s->owner.node = node;
 }
 
-bool owner_try(struct weir_stack *s)
+bool owner_try_plain(struct weir_stack *s)
 {
     uint64_t me = self_bits(), w = load(s);
 
     do {
         if (w & OWNER_HELD) {
             atomic_fetch_add_explicit(&s->owner.contended, 1, memory_order_relaxed);
+            WEIR_PROBE1(owner_contended, s->name);
             return false;
         }
     } while (!swap(s, &w, w | OWNER_HELD | me));
@@ -115,18 +122,18 @@ static int try_quietly(struct weir_stack *s)
     return 0;
 }
 
-int owner_acquire(struct weir_stack *s)
+/* Somebody owns it: wait until we do. *slept: that took a sleep. */
+static int owner_get(struct weir_stack *s, bool *slept)
 {
-    for (unsigned spins = 0;; spins++) {
+    atomic_fetch_add_explicit(&s->owner.contended, 1, memory_order_relaxed);
+    WEIR_PROBE1(owner_contended, s->name);
+    for (unsigned spins = 1;; spins++) {
+        CPU_PAUSE();
         int error = try_quietly(s);
         if (error != -EAGAIN)
             return error;
-        if (spins == 0)
-            atomic_fetch_add_explicit(&s->owner.contended, 1, memory_order_relaxed);
-        if (spins < ACQUIRE_SPINS || !s->port || !s->port->wait) {
-            CPU_PAUSE();
+        if (spins < ACQUIRE_SPINS || !s->port || !s->port->wait)
             continue;
-        }
 
         uint32_t seq = atomic_load_explicit(&s->owner.handoff, memory_order_acquire);
         uint64_t w = load(s);
@@ -136,7 +143,54 @@ int owner_acquire(struct weir_stack *s)
             continue;
         struct port_wait pw = {&s->owner.handoff, seq, TIME_NEVER, NULL, 0};
         (void)s->port->wait(s->port->ctx, &pw); /* all returns mean: look again */
+        *slept = true;
     }
+}
+
+static int owner_wait(struct weir_stack *s, bool *slept)
+{
+    enum cpu_activity was = cputime_activity();
+    cputime_switch(CPU_LOCK);
+    int error = owner_get(s, slept);
+    cputime_switch(was);
+    atomic_fetch_add_explicit(&class_owner.contended, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(*slept ? &class_owner.blocks : &class_owner.spins, 1,
+                              memory_order_relaxed);
+    return error;
+}
+
+int owner_acquire_plain(struct weir_stack *s)
+{
+    bool slept = false;
+    int error = try_quietly(s);
+
+    return error != -EAGAIN ? error : owner_wait(s, &slept);
+}
+
+__attribute__((noinline)) bool owner_try_profiled(struct weir_stack *s, const char *where)
+{
+    struct lock_prof_event e = lock_prof_begin(&class_owner, where, __builtin_return_address(0));
+    bool got = owner_try_plain(s);
+
+    if (got)
+        lock_prof_acquired(&e, s);
+    else
+        lock_prof_failed(&e);
+    return got;
+}
+
+__attribute__((noinline)) int owner_acquire_profiled(struct weir_stack *s, const char *where)
+{
+    struct lock_prof_event e = lock_prof_begin(&class_owner, where, __builtin_return_address(0));
+    int error = try_quietly(s);
+
+    if (error == -EAGAIN) {
+        lock_prof_waits(&e, &s->owner.waiters);
+        error = owner_wait(s, &e.slept);
+    }
+    if (error == 0)
+        lock_prof_acquired(&e, s);
+    return error;
 }
 
 bool owner_is_me(const struct weir_stack *s)
@@ -168,15 +222,39 @@ static void after_release(struct weir_stack *s, uint64_t w, bool work)
         kick(s);
 }
 
-bool owner_release(struct weir_stack *s)
+/* Let go, unless that would leave work (`strict`). The word before in *was. */
+static inline bool let_go(struct weir_stack *s, bool strict, uint64_t *was)
 {
     uint64_t w = LOAD_RELAXED(&s->owner.word);
 
     CHECK(w & OWNER_HELD);
     do {
-        if (w & OWNER_WORK)
+        if (strict && (w & OWNER_WORK))
             return false;
     } while (!swap(s, &w, w & ~(OWNER_HELD | OWNER_WAITERS | OWNER_TID_MASK)));
+    *was = w;
+    return true;
+}
+
+static bool let_go_profiled(struct weir_stack *s, bool strict, uint64_t *was)
+{
+    unsigned held_up = lock_prof_take_waiters(&s->owner.waiters);
+
+    if (let_go(s, strict, was)) {
+        lock_prof_released(s, held_up);
+        return true;
+    }
+    if (held_up > 0)
+        atomic_fetch_add_explicit(&s->owner.waiters, held_up, memory_order_relaxed);
+    return false;
+}
+
+bool owner_release(struct weir_stack *s)
+{
+    uint64_t w;
+
+    if (!(lock_prof_is_on() ? let_go_profiled(s, true, &w) : let_go(s, true, &w)))
+        return false;
     if (w & (OWNER_WAITERS | OWNER_SLEEPER))
         after_release(s, w, false);
     return true;
@@ -184,11 +262,9 @@ bool owner_release(struct weir_stack *s)
 
 void owner_yield(struct weir_stack *s)
 {
-    uint64_t w = LOAD_RELAXED(&s->owner.word);
+    uint64_t w = 0;
 
-    CHECK(w & OWNER_HELD);
-    while (!swap(s, &w, w & ~(OWNER_HELD | OWNER_WAITERS | OWNER_TID_MASK)))
-        ;
+    (void)(lock_prof_is_on() ? let_go_profiled(s, false, &w) : let_go(s, false, &w));
     after_release(s, w, w & OWNER_WORK);
 }
 

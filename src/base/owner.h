@@ -4,6 +4,7 @@
 #define WEIR_BASE_OWNER_H
 
 #include "base.h"
+#include "lock.h"
 
 /* Everything that decides who must act next is in one word, so that "release" and "is there work?"
  * are one atomic step. From the low end: flags, drivers, thread id of the owner, head of the
@@ -41,6 +42,7 @@ struct owner {
     _Atomic uint64_t sleep_until;      /* when the sleeping stack thread wakes by itself */
     _Atomic uint64_t contended;        /* owner_try that found it held */
     _Atomic uint32_t handoff;          /* futex word of sleepers in owner_acquire */
+    _Atomic uint16_t waiters;          /* of the lock profile, as in struct lock */
 };
 
 /* A free word. By stack_create, before anybody else sees s. */
@@ -50,10 +52,36 @@ void owner_set_node(struct weir_stack *s, owner_node_fn *node);
 
 /* Become the owner if nobody is. False: held by another thread, or by this one (a signal handler).
  */
-bool owner_try(struct weir_stack *s) NODISCARD;
+#define owner_try(s) owner_try_at((s), LOCK_HERE)
 /* Become the owner; spins, then sleeps through the port. -EDEADLK when this thread owns it already
  * (a signal handler), -EIO when the stack belongs to another process (fork). */
-int owner_acquire(struct weir_stack *s) NODISCARD;
+#define owner_acquire(s) owner_acquire_at((s), LOCK_HERE)
+
+bool owner_try_plain(struct weir_stack *s) NODISCARD;
+int owner_acquire_plain(struct weir_stack *s) NODISCARD;
+bool owner_try_profiled(struct weir_stack *s, const char *where) NODISCARD;
+int owner_acquire_profiled(struct weir_stack *s, const char *where) NODISCARD;
+
+NODISCARD static inline bool owner_try_at(struct weir_stack *s, const char *where)
+{
+    if (lock_prof_is_on()) {
+        bool got = owner_try_profiled(s, where);
+        LOCK_NO_TAIL_CALL();
+        return got;
+    }
+    return owner_try_plain(s);
+}
+
+NODISCARD static inline int owner_acquire_at(struct weir_stack *s, const char *where)
+{
+    if (lock_prof_is_on()) {
+        int error = owner_acquire_profiled(s, where);
+        LOCK_NO_TAIL_CALL();
+        return error;
+    }
+    return owner_acquire_plain(s);
+}
+
 /* True when the calling thread owns s. */
 bool owner_is_me(const struct weir_stack *s);
 /* True after a fork in the child: nobody can own this copy; calls on it fail with EIO. */

@@ -15,6 +15,7 @@
 #include "wheel.h"
 
 struct mbuf_account;
+struct siftr;
 struct netif;
 struct ip_state;
 struct udp_state;
@@ -39,7 +40,11 @@ struct weir_stack {
     struct sysctl_state sysctl;    /* (o) */
     struct counters counters;      /* (x) */
     struct hooks hooks;            /* (o) */
-    char name[16];                 /* (c) what netstat -an shows as the process's name */
+    /* (a) Set by the owner when an instrument cannot take more: until it is cleared (with
+     * owner_link_ready) nothing is polled, no timer runs, nothing is sent. */
+    _Atomic uint32_t hold;
+    struct siftr *siftr; /* (c) the flow log, NULL without one */
+    char name[16];       /* (c) what netstat -an shows as the process's name */
 
     struct netif *netifs;         /* (o) list of interfaces, loopback first */
     struct ip_state *ip;          /* (o) routes, neighbours, fragments, ICMP limits */

@@ -20,10 +20,17 @@ int cmd_copy(int argc, char **argv);
 int cmd_ministat(int argc, char **argv);
 int cmd_ab(int argc, char **argv);
 int cmd_repro(int argc, char **argv);
+int cmd_results(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_siftr(int argc, char **argv);
 int cmd_sysctl(int argc, char **argv);
 int cmd_netstat(int argc, char **argv);
+int cmd_tcpdump(int argc, char **argv);
+int cmd_metrics(int argc, char **argv);
 int cmd_tcpdrop(int argc, char **argv);
+int cmd_cputime(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_lockstat(int argc, char **argv);
 
 /* "weir COMMAND: message" on stderr; cli_usage adds where help is. They return the exit code. */
 int cli_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);

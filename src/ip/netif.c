@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Interfaces: attaching links, Ethernet framing, the transmit queue, addresses. */
 #include "ip_var.h"
+#include "base/cputime.h"
 #include "lro.h"
 #include "wire/icmp.h"
 #include "wire/wire.h"
@@ -364,6 +365,22 @@ int netif_output(struct netif *nif, const struct ipaddr *nexthop, struct mbuf **
     return neigh_output(nif, nexthop, m);
 }
 
+/* A link with a descriptor makes system calls, whose time is told apart. */
+static bool link_is_slow(const struct netif *nif)
+{
+    return nif->ops->fd != NULL && nif->ops->fd(nif->link) >= 0;
+}
+
+/* To whoever looks on, before they go: afterwards they are gone. What the link did not take has
+ * been shown. */
+static void show_out(struct netif *nif, struct mbuf *const *burst, size_t n)
+{
+    size_t shown = MIN((size_t)nif->txq_shown, n);
+
+    nif->stack->hooks.frames(nif->stack->hooks.frames_ctx, nif, HOOK_OUT, burst + shown, n - shown);
+    nif->txq_shown = (uint32_t)MAX((size_t)nif->txq_shown, n);
+}
+
 void netif_flush(struct netif *nif)
 {
     struct mbuf *burst[NETIF_BURST], *m;
@@ -380,6 +397,10 @@ void netif_flush(struct netif *nif)
             burst[i]->m_nextpkt = NULL;
             bytes += burst[i]->m_pkt.len;
         }
+        if (cputime_on() && link_is_slow(nif))
+            cputime_switch(CPU_LINK_TX);
+        if (unlikely(nif->stack->hooks.frames != NULL))
+            show_out(nif, burst, n);
         taken = nif->ops->tx(nif->link, burst, n, nif->stack->now);
         CHECK(taken <= n);
         /* What the link left goes back to the front, in order. */
@@ -392,6 +413,7 @@ void netif_flush(struct netif *nif)
         if (m == NULL)
             nif->txq_tail = &nif->txq;
         nif->txq_len -= (uint32_t)taken;
+        nif->txq_shown -= MIN(nif->txq_shown, (uint32_t)taken);
         if (taken > 0) {
             nif->kick_needed = true;
             COUNT_ADD(nif->stack, link_tx_frames, taken);
@@ -523,6 +545,14 @@ void netif_input(struct netif *nif, struct mbuf **mp)
         ether_input(nif, mp);
 }
 
+static inline void show_in(struct netif *nif, struct mbuf *const *burst, size_t n)
+{
+    struct hooks *h = &nif->stack->hooks;
+
+    if (unlikely(h->frames != NULL) && n > 0)
+        h->frames(h->frames_ctx, nif, HOOK_IN, burst, n);
+}
+
 static size_t loopback_poll(struct netif *nif, size_t max)
 {
     struct mbuf *m;
@@ -536,7 +566,25 @@ static size_t loopback_poll(struct netif *nif, size_t max)
         nif->txq_len--;
         COUNT(nif->stack, link_tx_frames);
         COUNT_ADD(nif->stack, link_tx_bytes, m->m_pkt.len);
+        show_in(nif, &m, 1);
         netif_input(nif, &m);
+    }
+    return n;
+}
+
+/* A poll that brings nothing is part of what the thread did, of spinning above all. */
+static size_t receive(struct netif *nif, struct mbuf **burst, size_t max)
+{
+    bool slow = cputime_on() && link_is_slow(nif);
+    uint64_t began = slow ? cputime_mark() : 0;
+    size_t n = nif->ops->rx(nif->link, burst, max, nif->stack->now);
+
+    CHECK(n <= max);
+    show_in(nif, burst, n);
+    if (cputime_on() && n > 0) {
+        if (slow)
+            cputime_switch_at(CPU_LINK_RX, began);
+        cputime_switch_now(CPU_INPUT, nif->stack->now);
     }
     return n;
 }
@@ -552,8 +600,7 @@ size_t netif_poll(struct netif *nif, size_t max)
         return 0;
     do {
         ask = MIN(max - done, (size_t)NETIF_BURST);
-        n = nif->ops->rx(nif->link, burst, ask, nif->stack->now);
-        CHECK(n <= ask);
+        n = receive(nif, burst, ask);
         left = n > 1 && KNOB(nif->stack, tcp_lro) ? lro_merge(nif, burst, n) : n;
         for (i = 0; i < left; i++) {
             if (i + 1 < left)

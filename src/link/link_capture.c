@@ -3,7 +3,6 @@
 #include "link_capture.h"
 
 #include "link_frame.h"
-#include "wire/checksum.h"
 
 #include <netinet/in.h>
 #include <pcap/pcap.h>
@@ -59,27 +58,6 @@ static void write_record(struct capture *c, const uint8_t *p, uint32_t len, uint
         give_up(c, errno);
 }
 
-/* Put the right transport checksum into a whole frame. */
-static void complete_checksum(uint8_t *p, const struct link_frame *f)
-{
-    struct ipaddr src = {.family = f->family}, dst = {.family = f->family};
-    uint32_t at = f->l4 + (f->proto == IPPROTO_TCP ? 16u : 6u), len = f->end - f->l4;
-    bool v4 = f->family == AF_INET;
-    uint16_t sum;
-
-    memcpy(&sum, p + at, 2);
-    if (f->proto == IPPROTO_UDP && v4 && sum == 0)
-        return; /* sent without a checksum */
-    memcpy(src.b, p + f->l3 + (v4 ? 12 : 8), v4 ? 4 : 16);
-    memcpy(dst.b, p + f->l3 + (v4 ? 16 : 24), v4 ? 4 : 16);
-    memset(p + at, 0, 2);
-    uint64_t pseudo = checksum_pseudo(&src, &dst, f->proto, len);
-    sum = (uint16_t)~checksum_fold(checksum_add(p + f->l4, len, pseudo));
-    if (sum == 0 && f->proto == IPPROTO_UDP)
-        sum = 0xffff;
-    memcpy(p + at, &sum, 2);
-}
-
 /* Write the segments of the superframe in c->frame. */
 static void record_segments(struct capture *c, const struct link_frame *f, uint32_t segsz,
                             uint64_t now_ns)
@@ -93,7 +71,7 @@ static void record_segments(struct capture *c, const struct link_frame *f, uint3
         memcpy(c->segment + f->payload, c->frame + f->payload + i * segsz, len);
         link_frame_segment(c->segment, f, i, n, segsz, len);
         one.end = f->payload + len;
-        complete_checksum(c->segment, &one);
+        link_frame_checksum(c->segment, &one);
         write_record(c, c->segment, one.end, now_ns);
     }
 }
@@ -115,7 +93,7 @@ static void record(struct capture *c, const struct mbuf *m, uint64_t now_ns)
             return;
         }
         if (f.proto)
-            complete_checksum(c->frame, &f);
+            link_frame_checksum(c->frame, &f);
     }
     write_record(c, c->frame, len, now_ns);
 }

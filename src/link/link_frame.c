@@ -115,6 +115,22 @@ static uint16_t pseudo_sum(const uint8_t *h, const struct link_frame *f, uint32_
     return checksum_fold(checksum_pseudo(&src, &dst, f->proto, len));
 }
 
+void link_frame_checksum(uint8_t *p, const struct link_frame *f)
+{
+    uint32_t at = f->l4 + (f->proto == IPPROTO_TCP ? 16u : 6u), len = f->end - f->l4;
+    uint16_t sum;
+
+    memcpy(&sum, p + at, 2);
+    if (f->proto == IPPROTO_UDP && f->family == AF_INET && sum == 0)
+        return; /* sent without a checksum */
+    sum = pseudo_sum(p, f, len);
+    memset(p + at, 0, 2);
+    sum = (uint16_t)~checksum_fold(checksum_add(p + f->l4, len, sum));
+    if (sum == 0 && f->proto == IPPROTO_UDP)
+        sum = 0xffff;
+    memcpy(p + at, &sum, 2);
+}
+
 static void segment_ipv4(uint8_t *ip, uint32_t i, uint32_t total)
 {
     uint32_t hlen = (ip[0] & 0x0f) * 4u;

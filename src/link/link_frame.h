@@ -34,6 +34,9 @@ void link_frame_parse(const uint8_t *p, size_t have, uint32_t frame_len, bool ba
 void link_frame_segment(uint8_t *h, const struct link_frame *f, uint32_t i, uint32_t n,
                         uint32_t segsz, uint32_t len);
 
+/* Put the right transport checksum into a whole frame whose f->proto is not 0. */
+void link_frame_checksum(uint8_t *p, const struct link_frame *f);
+
 /* Cut a superframe (m_pkt.tso_segsz != 0) into its wire segments, which reference its payload and
  * are CSUM_L4_PARTIAL, and VALID where the superframe was.
  * m        consumed on every return

@@ -27,8 +27,10 @@
 #define MAX_KICKS 8       /* noted on one thread at a time; beyond: LINK_READY */
 #define MAX_KICK_ROUNDS 8 /* steps of stacks that one kick may cause; then others take over */
 #define STEP_ROUNDS 4     /* bursts of a stack that a kick runs */
-#define PATIENCE_MAX 256  /* turns, some microseconds */
+#define PATIENCE_MAX 1024 /* turns, some ten microseconds: as long as an interrupt of the far end  \
+                           */
 #define PATIENCE_MIN 16
+#define PATIENCE_TRY 128   /* turns of that one */
 #define PATIENCE_RETRY 256 /* kicks without patience before the next that has some */
 
 struct mem_link;
@@ -190,7 +192,7 @@ static bool peer_comes(struct mem_end *e, const struct weir_stack *s)
         STORE_RELAXED(&e->hurried, n);
         if (n % PATIENCE_RETRY != 0)
             return false;
-        patience = PATIENCE_MAX / 2;
+        patience = PATIENCE_TRY;
     }
     for (uint32_t i = 0; i < patience; i++) {
         CPU_PAUSE();

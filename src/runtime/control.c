@@ -5,15 +5,19 @@
  * CONTROL_MAX_CLIENTS clients, each a pair of buffers; one more takes the place of the client that
  * has moved no byte for longest, so that idle ones keep nobody out. A complete line is run at once,
  * in that thread: it acquires each stack in turn, so a command sees one stack at rest at a time.
- * The process's own server shows all stacks of a registry; the registry's mutex is held while a
+ * The process's own server shows all stacks of a registry; the registry's lock is held while a
  * command runs, which is what control_stop waits for. The order is registry before owner, and no
  * owner ever calls in here. */
 #include "control.h"
 
+#include "base/lock.h"
 #include "base/owner.h"
 #include "base/stack.h"
 #include "buf/mbuf.h"
+#include "capture.h"
 #include "inspect.h"
+#include "measure/siftr.h"
+#include "measure/tap.h"
 #include "stack.h"
 
 #include <dirent.h>
@@ -37,9 +41,15 @@ struct client {
     size_t in_len, in_room;
     char *out;
     size_t out_len, out_sent;
-    uint64_t last_ns; /* when it last moved a byte */
-    bool closing;     /* close when the answer is out */
+    uint64_t last_ns;              /* when it last moved a byte */
+    bool closing;                  /* close when the answer is out */
+    struct capture_stream *stream; /* what follows the answer; the client asks no more */
+    bool stream_ends;              /* all that is left of it is on its way */
 };
+
+#define STREAM_CHUNK (256u << 10)
+#define STREAM_BUSY_MS 1 /* between looks at the captures: while frames come, */
+#define STREAM_IDLE_MS 10
 
 struct control {
     pthread_t thread;
@@ -49,13 +59,15 @@ struct control {
     struct client client[CONTROL_MAX_CLIENTS];
 };
 
+LOCK_CLASS(registry_class, "control");
+
 static struct {
-    pthread_mutex_t mutex;
+    struct lock lock;
     pid_t pid; /* whose registry this is: a forked child starts over */
     struct weir_stack *stack[CONTROL_MAX_STACKS];
     size_t count;
     struct control *server;
-} registry = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} registry = {.lock = LOCK_STATIC(registry_class)};
 
 static uint64_t clock_ns(void)
 {
@@ -84,15 +96,19 @@ static int run_on_stacks(struct inspect_run *r, struct weir_stack *const *stacks
         struct weir_stack *s = stacks[i];
         if (only != NULL && strcmp(s->name, only) != 0)
             continue;
-        if (owner_acquire(s) != 0) {
-            fprintf(r->err, "stack %s is busy\n", s->name);
-            status = 1;
-            continue;
-        }
-        s->now = s->port->now_ns(s->port->ctx);
-        status |= inspect_stack(r, s);
-        stack_flush(s, s->now);
-        stack_leave(s);
+        do {
+            if (owner_acquire(s) != 0) {
+                fprintf(r->err, "stack %s is busy\n", s->name);
+                status = 1;
+                break;
+            }
+            s->now = s->port->now_ns(s->port->ctx);
+            status |= inspect_stack(r, s);
+            stack_flush(s, s->now);
+            stack_leave(s);
+            siftr_settle(s);
+        } while (r->cursor != 0 && status == 0);
+        r->cursor = 0;
     }
     return status | inspect_finish(r);
 }
@@ -109,7 +125,8 @@ int control_run(struct weir_stack *const *stacks, size_t count, int argc, const 
         struct inspect_run r = {.args = &args, .out = o, .err = e};
         *status = inspect_parse(argc, argv, &args, e);
         if (*status == 0)
-            *status = run_on_stacks(&r, stacks, count);
+            *status = args.command == INSPECT_LOCKSTAT ? inspect_locks(&r)
+                                                       : run_on_stacks(&r, stacks, count);
     }
     bool bad = o == NULL || e == NULL || ferror(o) || ferror(e);
     if (o != NULL)
@@ -159,14 +176,68 @@ static int run_registered(const struct control *c, int argc, const char *const *
 {
     if (c->only != NULL)
         return control_run(&c->only, 1, argc, argv, status, out, err);
-    pthread_mutex_lock(&registry.mutex);
+    lock_acquire(&registry.lock);
     int e = control_run(registry.stack, registry.count, argc, argv, status, out, err);
-    pthread_mutex_unlock(&registry.mutex);
+    lock_release(&registry.lock);
     return e;
 }
 
-/* The answer to one line; malloc'ed, NULL: no memory. */
-static char *serve_request(const struct control *c, const char *line, size_t len)
+/* All stacks that this server shows, held until let_go_stacks. */
+TS_NO_ANALYSIS static size_t hold_stacks(const struct control *c, struct weir_stack *const **stacks)
+{
+    if (c->only != NULL) {
+        *stacks = &c->only;
+        return 1;
+    }
+    lock_acquire(&registry.lock);
+    *stacks = registry.stack;
+    return registry.count;
+}
+
+TS_NO_ANALYSIS static void let_go_stacks(const struct control *c)
+{
+    if (c->only == NULL)
+        lock_release(&registry.lock);
+}
+
+/* tcpdump: an answer that a stream follows. Without a place for it (stream NULL) refused. */
+static char *open_stream(const struct control *c, int argc, const char *const *argv,
+                         struct capture_stream **stream)
+{
+    char *err = NULL, *reply = NULL, out[] = "";
+    size_t size;
+    int status = 1;
+    FILE *e = open_memstream(&err, &size);
+    struct capture_stream *cap = NULL;
+    if (e == NULL)
+        return NULL;
+    if (stream == NULL)
+        fputs("tcpdump: too many captures\n", e);
+    else
+        cap = capture_open(argc, argv, e, &status);
+    if (cap != NULL) {
+        struct weir_stack *const *stacks;
+        size_t count = hold_stacks(c, &stacks);
+        if (!capture_sync(cap, stacks, count, e)) {
+            capture_detach(cap);
+            status = 1;
+        }
+        let_go_stacks(c);
+    }
+    if (fclose(e) == 0)
+        reply = answer(status, out, err);
+    free(err);
+    if (cap != NULL && status == 0 && reply != NULL)
+        *stream = cap;
+    else
+        capture_close(cap);
+    return reply;
+}
+
+/* The answer to one line; malloc'ed, NULL: no memory. *stream: what follows it, where it is NULL
+ * before. */
+static char *serve_request(const struct control *c, const char *line, size_t len,
+                           struct capture_stream **stream)
 {
     const char *argv[CONTROL_MAX_ARGS + 1] = {0};
     char *out, *err, *reply = NULL;
@@ -185,7 +256,9 @@ static char *serve_request(const struct control *c, const char *line, size_t len
         }
     }
     int status = 1;
-    if (run_registered(c, (int)n, argv, &status, &out, &err) == 0) {
+    if (strcmp(argv[0], "tcpdump") == 0)
+        reply = open_stream(c, (int)n, argv, stream);
+    else if (run_registered(c, (int)n, argv, &status, &out, &err) == 0) {
         reply = answer(status, out, err);
         free(out);
         free(err);
@@ -196,8 +269,19 @@ static char *serve_request(const struct control *c, const char *line, size_t len
 
 /* ---- clients ---- */
 
-static void client_close(struct client *cl)
+static void stream_detach(const struct control *c, struct client *cl)
 {
+    struct weir_stack *const *stacks;
+    (void)hold_stacks(c, &stacks);
+    capture_detach(cl->stream);
+    let_go_stacks(c);
+}
+
+static void client_close(const struct control *c, struct client *cl)
+{
+    if (cl->stream != NULL)
+        stream_detach(c, cl);
+    capture_close(cl->stream);
     close(cl->fd);
     free(cl->in);
     free(cl->out);
@@ -235,19 +319,30 @@ static void client_write(struct client *cl)
     cl->out_len = cl->out_sent = 0;
 }
 
+/* Captures keep their places while they last, so some are left for other questions. */
+static bool may_stream(const struct control *c)
+{
+    unsigned streams = 0;
+    for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++)
+        streams += c->client[i].stream != NULL;
+    return streams < CONTROL_MAX_STREAMS;
+}
+
 /* Serve the complete lines that are held, one answer at a time. */
 static void client_serve(const struct control *c, struct client *cl)
 {
-    while (cl->out == NULL && !cl->closing) {
+    while (cl->out == NULL && !cl->closing && cl->stream == NULL) {
         char *end = cl->in_len > 0 ? memchr(cl->in, '\n', cl->in_len) : NULL;
         if (end == NULL)
             break;
         size_t len = (size_t)(end - cl->in);
-        client_answer(cl, serve_request(c, cl->in, len));
+        client_answer(cl, serve_request(c, cl->in, len, may_stream(c) ? &cl->stream : NULL));
         cl->in_len -= len + 1;
         memmove(cl->in, end + 1, cl->in_len);
         client_write(cl);
     }
+    if (cl->stream != NULL)
+        cl->in_len = 0;
     if (cl->out == NULL && !cl->closing && cl->in_len == CONTROL_MAX_REQUEST) {
         client_answer(cl, refuse("the request is too long"));
         client_write(cl);
@@ -270,26 +365,95 @@ static void client_read(const struct control *c, struct client *cl)
     ssize_t n = recv(cl->fd, cl->in + cl->in_len, cl->in_room - cl->in_len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (n == 0 && cl->stream != NULL) {
+        if (!cl->stream_ends)
+            stream_detach(c, cl);
+        cl->stream_ends = true;
+        return;
+    }
     if (n <= 0) {
         cl->closing = true;
         return;
     }
+    if (cl->stream != NULL)
+        return; /* nothing more is understood */
     cl->in_len += (size_t)n;
     cl->last_ns = clock_ns();
     client_serve(c, cl);
 }
 
+/* More of a capture, when what was sent before is out. True: there was something. */
+static bool stream_more(const struct control *c, struct client *cl)
+{
+    char *text = NULL;
+    size_t size;
+    struct weir_stack *const *stacks;
+    if (cl->stream == NULL || cl->out != NULL || cl->closing)
+        return false;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL) {
+        cl->closing = true;
+        return false;
+    }
+    if (!cl->stream_ends) { /* stacks that are new */
+        size_t count = hold_stacks(c, &stacks);
+        (void)capture_sync(cl->stream, stacks, count, stderr);
+        let_go_stacks(c);
+    }
+    bool any = capture_write(cl->stream, out, STREAM_CHUNK);
+    if (!any && cl->stream_ends) {
+        capture_finish(cl->stream, out);
+        cl->closing = true;
+    }
+    if (fclose(out) != 0 || size == 0) {
+        cl->closing |= size != 0;
+        free(text);
+        return any;
+    }
+    cl->out = text;
+    cl->out_len = size;
+    cl->out_sent = 0;
+    return any;
+}
+
+/* The server ends: what the captures hold still goes out, to those who read. */
+static void stream_flush(const struct control *c, struct client *cl)
+{
+    struct timeval patience = {.tv_sec = 1};
+    (void)setsockopt(cl->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    if (!cl->stream_ends)
+        stream_detach(c, cl);
+    cl->stream_ends = true;
+    while (true) {
+        while (cl->out_sent < cl->out_len) {
+            ssize_t n =
+                send(cl->fd, cl->out + cl->out_sent, cl->out_len - cl->out_sent, MSG_NOSIGNAL);
+            if (n <= 0)
+                return;
+            cl->out_sent += (size_t)n;
+        }
+        free(cl->out);
+        cl->out = NULL;
+        cl->out_len = cl->out_sent = 0;
+        (void)stream_more(c, cl);
+        if (cl->out == NULL)
+            return;
+    }
+}
+
 /* A place for one more. Those that were served in this turn have moved a byte, the others wait. */
 static struct client *client_place(struct control *c)
 {
-    struct client *oldest = &c->client[0];
+    struct client *oldest = NULL;
     for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++) {
-        if (c->client[i].fd < 0)
-            return &c->client[i];
-        if (c->client[i].last_ns < oldest->last_ns)
-            oldest = &c->client[i];
+        struct client *cl = &c->client[i];
+        if (cl->fd < 0)
+            return cl;
+        if (cl->stream == NULL && (oldest == NULL || cl->last_ns < oldest->last_ns))
+            oldest = cl;
     }
-    client_close(oldest);
+    CHECK(oldest != NULL); /* CONTROL_MAX_STREAMS */
+    client_close(c, oldest);
     return oldest;
 }
 
@@ -311,49 +475,65 @@ static void accept_client(struct control *c)
 /* ---- the thread ---- */
 
 /* Fill the poll set: [0] stop, [1] listener, then the clients. */
-static int poll_clients(struct control *c, struct pollfd *pfd)
+static int poll_clients(struct control *c, struct pollfd *pfd, bool busy)
 {
-    bool any = false;
+    bool any = false, streams = false;
     pfd[0] = (struct pollfd){.fd = c->stop_fd, .events = POLLIN};
     pfd[1] = (struct pollfd){.fd = c->listen_fd, .events = POLLIN};
     for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++) {
         struct client *cl = &c->client[i];
         pfd[2 + i] = (struct pollfd){.fd = cl->fd, .events = cl->out != NULL ? POLLOUT : POLLIN};
+        if (cl->stream != NULL && !cl->stream_ends)
+            pfd[2 + i].events |= POLLIN; /* its end */
+        streams |= cl->stream != NULL && cl->out == NULL;
         any |= cl->fd >= 0;
     }
-    return poll(pfd, 2 + CONTROL_MAX_CLIENTS, any ? 1000 : -1);
+    int patience = any ? 1000 : -1;
+    if (streams)
+        patience = busy ? STREAM_BUSY_MS : STREAM_IDLE_MS;
+    return poll(pfd, 2 + CONTROL_MAX_CLIENTS, patience);
 }
 
 static void *control_thread(void *arg)
 {
     struct control *c = arg;
     struct pollfd pfd[2 + CONTROL_MAX_CLIENTS];
+    bool busy = false;
     while (true) {
-        if (poll_clients(c, pfd) < 0 && errno != EINTR)
+        if (poll_clients(c, pfd, busy) < 0 && errno != EINTR)
             break;
         if (pfd[0].revents != 0)
             break;
         uint64_t now = clock_ns();
+        busy = false;
         for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++) {
             struct client *cl = &c->client[i];
             if (cl->fd < 0)
                 continue;
-            if (cl->out != NULL && pfd[2 + i].revents != 0) {
+            if (cl->out != NULL && (pfd[2 + i].revents & ~POLLIN) != 0) {
                 client_write(cl);
                 client_serve(c, cl);
-            } else if (pfd[2 + i].revents != 0) {
-                client_read(c, cl);
             }
-            bool stale = now > cl->last_ns && now - cl->last_ns > CONTROL_IDLE_S * NS_PER_S;
+            if ((pfd[2 + i].revents & ~POLLOUT) != 0 && !cl->closing)
+                client_read(c, cl);
+            if (stream_more(c, cl)) {
+                busy = true;
+                client_write(cl);
+            }
+            bool stale = cl->stream == NULL && now > cl->last_ns &&
+                         now - cl->last_ns > CONTROL_IDLE_S * NS_PER_S;
             if ((cl->closing && cl->out == NULL) || stale)
-                client_close(cl);
+                client_close(c, cl);
         }
         if (pfd[1].revents != 0)
             accept_client(c);
     }
     for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++)
+        if (c->client[i].stream != NULL)
+            stream_flush(c, &c->client[i]);
+    for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++)
         if (c->client[i].fd >= 0)
-            client_close(&c->client[i]);
+            client_close(c, &c->client[i]);
     mbuf_thread_exit(); /* tcpdrop sends resets */
     return NULL;
 }
@@ -529,13 +709,14 @@ static struct control *open_own(int *error)
 }
 
 /* A forked child inherits the registry and descriptors, but neither thread nor (maybe) a free
- * mutex. */
+ * lock. */
 static void registry_check_fork(void)
 {
     if (registry.pid == getpid())
         return;
+    lock_class_register(&registry_class);
     if (registry.pid != 0) {
-        pthread_mutex_init(&registry.mutex, NULL);
+        lock_init(&registry.lock, &registry_class);
         if (registry.server != NULL) {
             close(registry.server->listen_fd);
             close(registry.server->stop_fd);
@@ -551,7 +732,7 @@ int control_start(struct weir_stack *s)
 {
     int error = 0;
     registry_check_fork();
-    pthread_mutex_lock(&registry.mutex);
+    lock_acquire(&registry.lock);
     if (registry.count == CONTROL_MAX_STACKS) {
         error = -ENOSPC;
     } else {
@@ -559,7 +740,7 @@ int control_start(struct weir_stack *s)
         if (registry.server == NULL)
             registry.server = open_own(&error);
     }
-    pthread_mutex_unlock(&registry.mutex);
+    lock_release(&registry.lock);
     return error;
 }
 
@@ -567,11 +748,15 @@ void control_stop(struct weir_stack *s)
 {
     struct control *last = NULL;
     registry_check_fork();
-    pthread_mutex_lock(&registry.mutex);
+    lock_acquire(&registry.lock);
     for (size_t i = 0; i < registry.count; i++) {
         if (registry.stack[i] != s)
             continue;
         registry.count--;
+        if (owner_acquire(s) == 0) {
+            tap_detach_all(s);
+            stack_leave(s);
+        }
         memmove(&registry.stack[i], &registry.stack[i + 1],
                 (registry.count - i) * sizeof(registry.stack[0]));
         break;
@@ -580,7 +765,7 @@ void control_stop(struct weir_stack *s)
         last = registry.server;
         registry.server = NULL;
     }
-    pthread_mutex_unlock(&registry.mutex);
+    lock_release(&registry.lock);
     control_close(last); /* unlocked: its thread may be waiting for the registry */
 }
 

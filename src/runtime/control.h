@@ -14,6 +14,7 @@ struct control;
 
 #define CONTROL_MAX_STACKS 256
 #define CONTROL_MAX_CLIENTS 16    /* one more takes the place of the one that was idle longest */
+#define CONTROL_MAX_STREAMS 8  /* clients that capture (capture.h) */
 #define CONTROL_MAX_REQUEST 65536 /* bytes of a request line */
 #define CONTROL_MAX_ARGS 64
 #define CONTROL_IDLE_S 10 /* a client that neither asks nor reads for this long is cut off */
@@ -41,7 +42,8 @@ void control_close(struct control *c);
  */
 const char *control_path(void);
 
-/* Run one command on stacks, as the server does: argv[0] is "sysctl", "netstat" or "tcpdrop". Takes
+/* Run one command on stacks, as the server does: argv[0] is "sysctl", "netstat", "tcpdrop" or
+ * "snapshot". Takes
  * and leaves ownership of each stack in turn. *out and *err are malloc'ed text, owned by the caller
  * (never NULL on 0). Returns 0 and *status (0 good, 1 failed, 2 usage), or -ENOMEM. */
 int control_run(struct weir_stack *const *stacks, size_t count, int argc, const char *const *argv,

@@ -19,13 +19,13 @@
  * The cache asks through descriptors of its own, opened with O_PATH: closing these does not release
  * the process's record locks on the file, as closing a duplicate would. */
 #include "file_window.h"
+#include "base/lock.h"
 #include "base/sysctl.h"
 #include "runtime.h"
 
 #include <bsd/sys/queue.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ struct open_file {
     unsigned windows; /* that refer to it */
 };
 
-/* Under the mutex unless it says (c), constant while referred to, or (a), atomic. */
+/* Under the lock unless it says (c), constant while referred to, or (a), atomic. */
 struct file_window {
     struct mbuf_ext ext; /* first; one reference is the cache's while cached is set */
     LIST_ENTRY(file_window) hash;
@@ -85,8 +85,10 @@ struct file_window {
 LIST_HEAD(window_list, file_window);
 TAILQ_HEAD(window_queue, file_window);
 
+LOCK_CLASS(cache_class, "file_windows");
+
 static struct {
-    pthread_mutex_t mutex;
+    struct lock lock;
     struct file_window *window; /* (c) one for each slot */
     uint8_t *arena;             /* (c) their slots */
     unsigned slots;             /* (c) */
@@ -99,7 +101,7 @@ static struct {
     unsigned cached; /* windows in lru */
     _Atomic uint64_t hits, maps;
     _Atomic uint64_t expire_ns; /* when to look for what has not been used; 0: nothing is kept */
-} cache = {.mutex = PTHREAD_MUTEX_INITIALIZER, .lru = TAILQ_HEAD_INITIALIZER(cache.lru)};
+} cache = {.lock = LOCK_STATIC(cache_class), .lru = TAILQ_HEAD_INITIALIZER(cache.lru)};
 
 /* What the application had for SIGBUS. */
 static struct sigaction others;
@@ -228,7 +230,7 @@ static void file_drop(struct open_file *f)
     free(f);
 }
 
-/* --- the cache, under its mutex --- */
+/* --- the cache, under its lock --- */
 
 static struct window_list *bucket_of(dev_t dev, ino_t ino, uint64_t off)
 {
@@ -277,6 +279,7 @@ static bool init_locked(void)
     }
     cache.slots = (unsigned)n;
     cache.arena = arena;
+    lock_class_register(&cache_class);
     return true;
 }
 
@@ -309,9 +312,9 @@ static void retire_locked(struct file_window *w)
 /* The last reference is dropped. */
 static void window_free(struct mbuf_ext *e)
 {
-    pthread_mutex_lock(&cache.mutex);
+    lock_acquire(&cache.lock);
     retire_locked((struct file_window *)e);
-    pthread_mutex_unlock(&cache.mutex);
+    lock_release(&cache.lock);
 }
 
 static bool idle(struct file_window *w)
@@ -326,8 +329,8 @@ static bool uncache_locked(struct file_window *w)
     TAILQ_REMOVE(&cache.lru, w, lru);
     cache.cached--;
     w->cached = false;
-    /* New references are only given under the mutex: that of the cache being the last one stays so.
-     * Otherwise whoever drops the last retires it, which needs the mutex. */
+    /* New references are only given under the lock: that of the cache being the last one stays so.
+     * Otherwise whoever drops the last retires it, which needs the lock. */
     if (idle(w)) {
         retire_locked(w);
         return true;
@@ -335,7 +338,7 @@ static bool uncache_locked(struct file_window *w)
     return false;
 }
 
-/* Drop the cache's reference of a window that uncache_locked left alive. Without the mutex. */
+/* Drop the cache's reference of a window that uncache_locked left alive. Without the lock. */
 static void uncached_drop(struct file_window *w)
 {
     if (w)
@@ -558,7 +561,7 @@ struct file_window *file_window_get(int fd, const struct stat *st, uint64_t off,
 
     *error = -ENODEV;
     CHECK(end > off && end - base <= FILE_WINDOW_SIZE);
-    pthread_mutex_lock(&cache.mutex);
+    lock_acquire(&cache.lock);
     if (init_locked()) {
         w = find_locked(st, base, &stale);
         if (w)
@@ -566,7 +569,7 @@ struct file_window *file_window_get(int fd, const struct stat *st, uint64_t off,
         else
             w = map_locked(fd, st, base, error);
     }
-    pthread_mutex_unlock(&cache.mutex);
+    lock_release(&cache.lock);
     uncached_drop(stale);
     if (!w)
         return NULL;
@@ -606,7 +609,7 @@ uint64_t file_windows_expire(uint64_t now_ns)
 
     if (likely(due == 0 || now_ns < due))
         return due ? due : TIME_NEVER;
-    if (pthread_mutex_trylock(&cache.mutex) != 0)
+    if (!lock_try(&cache.lock))
         return now_ns + NS_PER_S;
     for (w = TAILQ_FIRST(&cache.lru); w && gone < EXPIRE_AT_ONCE; w = next) {
         next = TAILQ_NEXT(w, lru);
@@ -615,7 +618,7 @@ uint64_t file_windows_expire(uint64_t now_ns)
     }
     due = cache.cached == 0 ? 0 : now_ns + (w ? EXPIRE_NEXT_NS : EXPIRE_EVERY_NS);
     STORE_RELAXED(&cache.expire_ns, due);
-    pthread_mutex_unlock(&cache.mutex);
+    lock_release(&cache.lock);
     return due ? due : TIME_NEVER;
 }
 
@@ -623,7 +626,7 @@ unsigned file_windows_drain(void)
 {
     struct file_window *w, *next;
 
-    pthread_mutex_lock(&cache.mutex);
+    lock_acquire(&cache.lock);
     for (w = TAILQ_FIRST(&cache.lru); w; w = next) {
         next = TAILQ_NEXT(w, lru);
         if (idle(w))
@@ -632,7 +635,7 @@ unsigned file_windows_drain(void)
     unsigned left = 0;
     for (unsigned i = 0; i < cache.taken; i++)
         left += cache.window[i].file != NULL;
-    pthread_mutex_unlock(&cache.mutex);
+    lock_release(&cache.lock);
     return left;
 }
 
@@ -642,12 +645,12 @@ void file_windows_stats(uint64_t *hits, uint64_t *maps)
     *maps = LOAD_RELAXED(&cache.maps);
 }
 
-void file_window_fork_prepare(void)
+void file_window_fork_prepare(void) TS_NO_ANALYSIS
 {
-    pthread_mutex_lock(&cache.mutex);
+    lock_acquire(&cache.lock);
 }
 
-void file_window_fork_done(void)
+void file_window_fork_done(void) TS_NO_ANALYSIS
 {
-    pthread_mutex_unlock(&cache.mutex);
+    lock_release(&cache.lock);
 }

@@ -4,6 +4,7 @@
 
 #include "base/stack.h"
 #include "buf/sockbuf.h"
+#include "snapshot.h"
 #include "socket/socket.h"
 #include "tcp/tcp_var.h"
 #include "weir/stack.h"
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define VALUE_MAX 8192
+#define VALUE_MAX 65536
+#define INSPECT_MAX_ROWS 50000 /* of JSON */
 
 /* ---- sysctl ---- */
 
@@ -152,6 +154,9 @@ struct row {
     const struct ipaddr *laddr, *faddr;
     uint16_t lport, fport;
     const char *state;
+    int state_id; /* TCPS_*; -1: UDP */
+    const struct tcpcb *tp; /* NULL: no more is known */
+    const struct socket *so;
 };
 
 struct listing {
@@ -172,9 +177,38 @@ static void format_endpoint(char *buf, size_t size, const struct ipaddr *a, uint
         snprintf(buf, size, "%s.*", host);
 }
 
+static void add_row_json(struct listing *l, const struct row *row)
+{
+    char local[64], foreign[64];
+    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:i, s:s}", "stack", l->s->name,
+                          "proto", row->proto, "recvq", (int)row->recvq, "sendq", (int)row->sendq,
+                          "local", ipaddr_format(row->laddr, local, sizeof(local)), "local_port",
+                          row->lport, "foreign",
+                          ipaddr_format(row->faddr, foreign, sizeof(foreign)), "foreign_port",
+                          row->fport, "state", row->state);
+    if (l->r->args->detail && row->tp != NULL)
+        inspect_detail_json(o, row->tp, row->so);
+    json_array_append_new(l->r->json, o);
+    if (json_array_size(l->r->json) >= INSPECT_MAX_ROWS)
+        l->cut = true;
+}
+
+static bool row_wanted(const struct inspect_args *a, const struct row *row)
+{
+    return (!a->have_state || row->state_id == a->state) &&
+           (a->port == 0 || row->lport == a->port || row->fport == a->port);
+}
+
 static void print_row(struct listing *l, const struct row *row)
 {
     char local[80], foreign[80];
+    if (!row_wanted(l->r->args, row))
+        return;
+    if (l->r->args->json) {
+        if (!l->cut)
+            add_row_json(l, row);
+        return;
+    }
     if (ftello(l->r->out) > INSPECT_MAX_OUTPUT) {
         l->cut = true;
         return;
@@ -183,6 +217,8 @@ static void print_row(struct listing *l, const struct row *row)
     format_endpoint(foreign, sizeof(foreign), row->faddr, row->fport);
     fprintf(l->r->out, "%-5s %6" PRIu32 " %6" PRIu32 " %-22s %-22s %-11s %s\n", row->proto,
             row->recvq, row->sendq, local, foreign, row->state, l->s->name);
+    if (l->r->args->detail && row->tp != NULL)
+        inspect_detail_text(l->r->out, row->tp, row->so);
 }
 
 static const char *protocol_name(const struct socket *so, const struct ipaddr *l,
@@ -212,13 +248,18 @@ static void list_socket(struct socket *so, void *ctx)
     if (a->group != NULL && strcmp(a->group, tcp ? "tcp" : "udp") != 0)
         return;
     struct ipaddr laddr = {0}, faddr = {0};
-    struct row row = {
-        .laddr = &laddr, .faddr = &faddr, .state = tcp ? tcp_state_name(TCPS_CLOSED) : ""};
+    struct row row = {.laddr = &laddr,
+                      .faddr = &faddr,
+                      .state = tcp ? tcp_state_name(TCPS_CLOSED) : "",
+                      .state_id = tcp ? TCPS_CLOSED : -1,
+                      .so = so};
     int state = TCPS_CLOSED;
     if (tcp && so->so_pcb != NULL) {
         const struct tcpcb *tp = so_tcpcb(so);
         state = tp->t_state;
         row.state = tcp_state_name(state);
+        row.state_id = state;
+        row.tp = tp;
         v6only = tp->t_v6only;
         laddr = tp->t_flow.laddr, faddr = tp->t_flow.faddr;
         row.lport = tp->t_flow.lport, row.fport = tp->t_flow.fport;
@@ -247,7 +288,8 @@ static void list_flow(struct listing *l, const struct flow *f, int state)
                       .faddr = &f->faddr,
                       .lport = f->lport,
                       .fport = f->fport,
-                      .state = tcp_state_name(state)};
+                      .state = tcp_state_name(state),
+                      .state_id = state};
     if (family_wanted(l->r->args, row.proto))
         print_row(l, &row);
 }
@@ -267,20 +309,21 @@ static void list_timewait(const struct tcptw *tw, void *ctx)
 static void netstat_sockets(struct inspect_run *r, struct weir_stack *s)
 {
     struct listing l = {.r = r, .s = s};
-    if (r->stacks_done == 0) {
+    if (r->args->json && r->json == NULL)
+        r->json = json_array();
+    if (r->stacks_done == 0 && r->cursor == 0 && !r->args->json) {
         fprintf(r->out, "Active Internet connections%s\n",
                 r->args->all ? " (including servers)" : "");
         fprintf(r->out, "%-5s %6s %6s %-22s %-22s %-11s %s\n", "Proto", "Recv-Q", "Send-Q",
                 "Local Address", "Foreign Address", "(state)", "Process");
     }
-    so_foreach(s, list_socket, &l);
-    if (r->args->group == NULL || strcmp(r->args->group, "tcp") == 0) {
+    r->cursor = so_foreach_slice(s, r->cursor, INSPECT_SLICE_TEXT, list_socket, &l);
+    if (r->cursor == 0 && (r->args->group == NULL || strcmp(r->args->group, "tcp") == 0)) {
         tcp_timewait_foreach(s, list_timewait, &l);
         tcp_syncache_foreach(s, list_syncache, &l);
     }
     if (l.cut)
-        fprintf(r->err, "netstat: the list of %s was cut at %d bytes\n", s->name,
-                INSPECT_MAX_OUTPUT);
+        fprintf(r->err, "netstat: the list of %s was cut\n", s->name);
 }
 
 static bool group_known(const char *group)
@@ -431,11 +474,27 @@ int inspect_stack(struct inspect_run *r, struct weir_stack *s)
     case INSPECT_NETSTAT:
         status = run_netstat(r, s);
         break;
+    case INSPECT_SNAPSHOT:
+        status = snapshot_stack(&r->snapshot, s) != 0;
+        if (status != 0)
+            fputs("snapshot: out of memory\n", r->err);
+        break;
     case INSPECT_TCPDROP:
         status = run_tcpdrop(r, s);
         break;
+    case INSPECT_CPUTIME:
+        status = inspect_cputime(r, s);
+        break;
+    case INSPECT_METRICS:
+        status = inspect_metrics(r, s);
+        if (status != 0)
+            fputs("metrics: out of memory\n", r->err);
+        break;
+    case INSPECT_LOCKSTAT:
+        break; /* about the process */
     }
-    r->stacks_done++;
+    if (r->cursor == 0 || status != 0)
+        r->stacks_done++;
     return status;
 }
 
@@ -449,6 +508,10 @@ int inspect_finish(struct inspect_run *r)
         json_decref(r->json);
         r->json = NULL;
     }
+    inspect_metrics_finish(r);
+    if (r->snapshot != NULL)
+        snapshot_finish(r->snapshot, r->out);
+    r->snapshot = NULL;
     if (a->command == INSPECT_TCPDROP && a->have_flow && r->matched == 0) {
         char local[64], foreign[64];
         fprintf(r->err, "tcpdrop: %s %u %s %u: %s\n",

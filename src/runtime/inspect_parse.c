@@ -24,8 +24,20 @@ static int usage(const struct args *g, const char *what, const char *detail)
     return 2;
 }
 
-/* The next option letter, 0 when there is none left. "--json" reads as 'J'; any other long option
- * as '?'. */
+/* Long options stand for letters; those that are none for '?'. A value follows as a word. */
+static int long_option(const char *a)
+{
+    static const struct {
+        const char *name;
+        char letter;
+    } names[] = {{"--json", 'J'}, {"--detail", 'e'}, {"--port", 'P'}, {"--state", 't'}};
+    for (size_t i = 0; i < NELEM(names); i++)
+        if (strcmp(a, names[i].name) == 0)
+            return names[i].letter;
+    return '?';
+}
+
+/* The next option letter, 0 when there is none left. */
 static int next_option(struct args *g)
 {
     if (g->rest == NULL || g->rest[0] == '\0') {
@@ -39,7 +51,7 @@ static int next_option(struct args *g)
         if (strcmp(a, "--") == 0)
             return 0;
         if (a[1] == '-')
-            return strcmp(a, "--json") == 0 ? 'J' : '?';
+            return long_option(a);
         g->rest = a + 1;
     }
     return (unsigned char)*g->rest++;
@@ -104,6 +116,27 @@ static int parse_sysctl(struct args *g, struct inspect_args *a)
     return 0;
 }
 
+static bool parse_port(const char *text, uint16_t *port)
+{
+    char *end;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    unsigned long v = strtoul(text, &end, 10);
+    *port = (uint16_t)v;
+    return *end == '\0' && v > 0 && v <= UINT16_MAX;
+}
+
+/* FreeBSD's names, and netstat's longer one. */
+static bool parse_state(const char *text, int *state)
+{
+    if (strcasecmp(text, "SYN_RECEIVED") == 0)
+        text = "SYN_RCVD";
+    for (*state = 0; *state < TCPS_COUNT; ++*state)
+        if (strcasecmp(text, tcp_state_name(*state)) == 0)
+            return true;
+    return false;
+}
+
 static int parse_netstat(struct args *g, struct inspect_args *a)
 {
     for (int c; (c = next_option(g)) != 0;) {
@@ -120,6 +153,18 @@ static int parse_netstat(struct args *g, struct inspect_args *a)
             break;
         case 'm':
             a->memory = true;
+            break;
+        case 'e':
+            a->detail = true;
+            break;
+        case 'P':
+            if ((v = option_value(g)) == NULL || !parse_port(v, &a->port))
+                return usage(g, "-P needs a port", v != NULL ? v : "");
+            break;
+        case 't':
+            if ((v = option_value(g)) == NULL || !parse_state(v, &a->state))
+                return usage(g, "-t needs a state", v != NULL ? v : "");
+            a->have_state = true;
             break;
         case 'J':
             a->json = true;
@@ -147,22 +192,15 @@ static int parse_netstat(struct args *g, struct inspect_args *a)
     }
     if (g->at < g->argc)
         return usage(g, "unexpected argument", g->argv[g->at]);
-    if (a->json && !a->statistics)
-        return usage(g, "-J goes with -s", "");
+    if (a->json && a->memory)
+        return usage(g, "-J does not go with -m", "");
+    if ((a->detail || a->port != 0 || a->have_state) && (a->statistics || a->memory))
+        return usage(g, "-e, -P and -t are about connections", "");
+    a->all |= a->have_state && a->state == TCPS_LISTEN;
     if (a->group != NULL && !a->statistics && strcmp(a->group, "tcp") != 0 &&
         strcmp(a->group, "udp") != 0)
         return usage(g, "-p needs tcp or udp", a->group);
     return 0;
-}
-
-static bool parse_port(const char *text, uint16_t *port)
-{
-    char *end;
-    if (text[0] < '0' || text[0] > '9')
-        return false;
-    unsigned long v = strtoul(text, &end, 10);
-    *port = (uint16_t)v;
-    return *end == '\0' && v > 0 && v <= UINT16_MAX;
 }
 
 /* "10.0.0.1:80", "10.0.0.1.80", "fd00::1.80": the port follows the last dot or colon. */
@@ -206,17 +244,6 @@ static int parse_flow(struct args *g, struct inspect_args *a)
     return 0;
 }
 
-/* FreeBSD's names, and netstat's longer one. */
-static bool parse_state(const char *text, int *state)
-{
-    if (strcasecmp(text, "SYN_RECEIVED") == 0)
-        text = "SYN_RCVD";
-    for (*state = 0; *state < TCPS_COUNT; ++*state)
-        if (strcasecmp(text, tcp_state_name(*state)) == 0)
-            return true;
-    return false;
-}
-
 static int parse_tcpdrop(struct args *g, struct inspect_args *a)
 {
     const char *state;
@@ -248,6 +275,18 @@ static int parse_tcpdrop(struct args *g, struct inspect_args *a)
     return 0;
 }
 
+static int parse_cputime(struct args *g, struct inspect_args *a)
+{
+    for (int c; (c = next_option(g)) != 0;) {
+        if (c == 'S' && (a->stack = option_value(g)) == NULL)
+            return usage(g, "-S needs the name of a stack", "");
+        if (c != 'S' && c != 'J')
+            return usage(g, "unknown option", g->argv[g->at - 1]);
+        a->json |= c == 'J';
+    }
+    return g->at < g->argc ? usage(g, "unexpected argument", g->argv[g->at]) : 0;
+}
+
 int inspect_parse(int argc, const char *const *argv, struct inspect_args *a, FILE *err)
 {
     memset(a, 0, sizeof(*a));
@@ -267,6 +306,23 @@ int inspect_parse(int argc, const char *const *argv, struct inspect_args *a, FIL
     if (strcmp(argv[0], "tcpdrop") == 0) {
         a->command = INSPECT_TCPDROP;
         return parse_tcpdrop(&g, a);
+    }
+    if (strcmp(argv[0], "snapshot") == 0) {
+        a->command = INSPECT_SNAPSHOT;
+        return argc > 1 ? usage(&g, "takes no arguments", argv[1]) : 0;
+    }
+    if (strcmp(argv[0], "metrics") == 0) {
+        a->command = INSPECT_METRICS;
+        a->text_format = argc == 2 && strcmp(argv[1], "text") == 0;
+        return argc > 1 + a->text_format ? usage(&g, "unexpected argument", argv[1]) : 0;
+    }
+    if (strcmp(argv[0], "cputime") == 0) {
+        a->command = INSPECT_CPUTIME;
+        return parse_cputime(&g, a);
+    }
+    if (strcmp(argv[0], "lockstat") == 0) {
+        a->command = INSPECT_LOCKSTAT;
+        return argc > 1 ? usage(&g, "unexpected argument", argv[1]) : 0;
     }
     fprintf(err, "unknown command: %s\n", argv[0]);
     return 2;

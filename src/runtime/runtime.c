@@ -11,7 +11,11 @@
 #include "buf/mbuf.h"
 #include "control.h"
 #include "file_window.h"
+#include "inspect.h"
 #include "link/link_open.h"
+#include "measure/cputime.h"
+#include "measure/lock_stats.h"
+#include "measure/siftr.h"
 #include "socket/descriptor.h"
 #include "stack.h"
 #include "weir/stack.h"
@@ -23,7 +27,8 @@
 #define ERROR_SIZE 256
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
+LOCK_CLASS(registry_class, "stacks");
+static struct lock registry_lock = LOCK_STATIC(registry_class);
 static struct runtime *registry;
 static pthread_key_t thread_key;
 static _Thread_local char link_error[ERROR_SIZE];
@@ -84,37 +89,41 @@ static void thread_ends(void *value)
 {
     (void)value;
     mbuf_thread_exit();
+    lock_prof_thread_exit();
     owner_self_tid = 0; /* another key's destructor may use sockets still: then it begins again */
 }
 
 /* The locks of the process. Those of stacks, sockets and sets stay as they are: the child does not
  * touch them. */
-static void fork_prepare(void)
+static void fork_prepare(void) TS_NO_ANALYSIS
 {
-    pthread_mutex_lock(&registry_mutex);
+    lock_acquire(&registry_lock);
     desc_fork_prepare();
     file_window_fork_prepare();
+    cputime_fork_prepare();
     mbuf_fork_prepare();
 }
 
-static void fork_parent(void)
+static void fork_parent(void) TS_NO_ANALYSIS
 {
     mbuf_fork_done();
+    cputime_fork_done(false);
     file_window_fork_done();
     desc_fork_done(false);
-    pthread_mutex_unlock(&registry_mutex);
+    lock_release(&registry_lock);
 }
 
-static void fork_child(void)
+static void fork_child(void) TS_NO_ANALYSIS
 {
     mbuf_fork_done();
+    cputime_fork_done(true);
     file_window_fork_done();
     desc_fork_done(true);
     for (struct runtime *rt = registry; rt; rt = rt->next)
         owner_disown(rt->stack);
     if (owner_self_tid)
         owner_self_tid = (uint32_t)gettid();
-    pthread_mutex_unlock(&registry_mutex);
+    lock_release(&registry_lock);
 }
 
 static void init(void)
@@ -124,9 +133,11 @@ static void init(void)
     mbuf_pools_init(&default_allocator);
     CHECK(desc_table_init(&default_allocator) == 0); /* it allocates nothing yet */
     runtime_wait_init();
+    cputime_init();
     pthread_key_create(&thread_key, thread_ends);
     owner_tid_hook = thread_begins;
     lock_set_port(&runtime_port);
+    lock_class_register(&registry_class);
     pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
@@ -137,30 +148,30 @@ void runtime_init(void)
 
 static void registry_add(struct runtime *rt)
 {
-    pthread_mutex_lock(&registry_mutex);
+    lock_acquire(&registry_lock);
     rt->next = registry;
     registry = rt;
-    pthread_mutex_unlock(&registry_mutex);
+    lock_release(&registry_lock);
 }
 
 static void registry_remove(struct runtime *rt)
 {
-    pthread_mutex_lock(&registry_mutex);
+    lock_acquire(&registry_lock);
     for (struct runtime **p = &registry; *p; p = &(*p)->next) {
         if (*p == rt) {
             *p = rt->next;
             break;
         }
     }
-    pthread_mutex_unlock(&registry_mutex);
+    lock_release(&registry_lock);
 }
 
 void runtime_foreach_stack(bool (*fn)(struct weir_stack *s, void *ctx), void *ctx)
 {
-    pthread_mutex_lock(&registry_mutex);
+    lock_acquire(&registry_lock);
     for (struct runtime *rt = registry; rt && fn(rt->stack, ctx); rt = rt->next)
         ;
-    pthread_mutex_unlock(&registry_mutex);
+    lock_release(&registry_lock);
 }
 
 struct find {
@@ -221,6 +232,10 @@ struct weir_stack *weir_stack_create(const struct weir_config *cfg)
         error = -ENOMEM;
         goto fail;
     }
+    error = siftr_attach(s);
+    if (error)
+        goto fail;
+    lock_stats_attach(s);
     rt->stack = s;
     rt->arena = arena;
     s->runtime = rt;
@@ -228,6 +243,7 @@ struct weir_stack *weir_stack_create(const struct weir_config *cfg)
     if (error)
         goto fail;
     registry_add(rt);
+    inspect_cputime_attach(s);
     (void)control_start(s); /* works without one */
     return s;
 fail:
@@ -362,6 +378,7 @@ int weir_sysctl_set(struct weir_stack *s, const char *name, const char *value)
     if (!r) {
         r = sysctl_set(s, name, value);
         stack_leave(s);
+        siftr_settle(s);
     }
     return give(r);
 }

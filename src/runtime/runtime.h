@@ -118,6 +118,8 @@ static inline bool runtime_links_pending(struct runtime *rt)
 {
     uint32_t n = atomic_load_explicit(&rt->link_count, memory_order_acquire);
 
+    if (unlikely(LOAD_RELAXED(&rt->stack->hold)))
+        return false; /* the stack would not take it */
     for (uint32_t i = 0; i < n; i++) {
         struct runtime_link *l = &rt->link[i];
         if ((l->fd < 0 || l->cheap) && l->ops->pending && l->ops->pending(l->link))

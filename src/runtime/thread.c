@@ -12,6 +12,7 @@
  * one before it sleeps. */
 #include "runtime.h"
 #include "file_window.h"
+#include "base/cputime.h"
 #include "buf/mbuf.h"
 #include "stack.h"
 #include <poll.h>
@@ -92,7 +93,9 @@ static bool thread_sleep(struct runtime *rt, uint64_t now_ns, uint64_t until_ns,
     for (uint32_t i = 0; i < links; i++)
         if (rt->link[i].fd >= 0 && !(rt->broken & UINT64_C(1) << i))
             fds[n++] = (struct pollfd){.fd = rt->link[i].fd, .events = POLLIN};
+    cputime_switch(CPU_SLEEP);
     int ready = ppoll(fds, n, until_ns == TIME_NEVER ? NULL : &ts, NULL);
+    cputime_switch(CPU_SPIN);
     STORE_RELAXED(&rt->wakeups, LOAD_RELAXED(&rt->wakeups) + 1);
     if (ready <= 0)
         return false;
@@ -133,8 +136,9 @@ static struct plan thread_plan(struct runtime *rt, uint64_t now_ns)
     rt->asleep_seen = asleep;
     rt->polls_seen = polls;
     rt->entries_seen = entries;
-    struct plan p = {.armed =
-                         !LOAD_RELAXED(&rt->polled) || !(owner_is_driven(s) || lately || helped)};
+    bool held = LOAD_RELAXED(&s->hold); /* descriptors would be readable, and stay so */
+    struct plan p = {.armed = !LOAD_RELAXED(&rt->polled) ||
+                              !(owner_is_driven(s) || lately || helped || held)};
     /* Whoever is busy with the stack runs its timers too, or they are late by the rest of a lease.
      * To be woken for each would take the core from the busy one. */
     p.by_itself = (!p.armed || busy) && !LOAD_RELAXED(&rt->exact);
@@ -178,6 +182,7 @@ static void *thread_main(void *arg)
         if (!driven && (ready || something_due(rt, now))) {
             runtime_progress();
             ready = thread_run(rt, &held);
+            cputime_switch(CPU_SPIN);
             idle_since = now = runtime_now_ns();
             turn = 0;
             if (ready)

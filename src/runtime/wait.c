@@ -22,6 +22,7 @@
  * The sleeper counts itself, then the kernel compares the word; the waker changes the word, then
  * reads the count. */
 #include "runtime.h"
+#include "base/cputime.h"
 #include "stack.h"
 #include <linux/futex.h>
 #include <sched.h>
@@ -74,12 +75,16 @@ static int futex_sleep(_Atomic uint32_t *addr, uint32_t expected, uint64_t deadl
                           .tv_nsec = (long)(deadline_ns % NS_PER_S)};
     _Atomic uint32_t *count = sleepers_on(addr);
 
+    enum cpu_activity was = cputime_activity();
+
     atomic_fetch_add(count, 1);
+    cputime_switch(CPU_SLEEP);
     /* Absolute CLOCK_MONOTONIC. Without a deadline the kernel restarts the wait after a handler
      * with SA_RESTART. */
     long r = syscall(SYS_futex, addr, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
                      deadline_ns == TIME_NEVER ? NULL : &ts, NULL, FUTEX_BITSET_MATCH_ANY);
     int error = r < 0 ? errno : 0;
+    cputime_switch(was);
     atomic_fetch_sub_explicit(count, 1, memory_order_relaxed);
     if (atomic_load_explicit(addr, memory_order_acquire) != expected)
         return 0;
@@ -282,6 +287,7 @@ static int spin(struct spin *sp)
             runtime_progress();
             return 0;
         }
+        cputime_switch(CPU_SPIN); /* and from input that brought nothing for this thread */
         bool due = turn % CLOCK_EVERY == 0;
         if (due) {
             sp->now_ns = runtime_now_ns();
@@ -401,10 +407,14 @@ int runtime_wait(void *ctx, const struct port_wait *w)
     int r = 1;
     if (w->stack_count > 0 && sp.limit_ns > 0) {
         drive_begin(&sp);
+        enum cpu_activity was = cputime_activity();
+        cputime_rename(CPU_CALL, CPU_SPIN);
         /* Those that are not needed as drivers sleep at once. */
         if (sp.driving || KNOB(w->stacks[0], isr_dispatch) != 0)
             r = spin(&sp);
         drive_end(&sp, r == 1);
+        if (cputime_activity() == CPU_SPIN)
+            cputime_switch(was); /* else the call ends as what brought it to an end */
     }
     if (r != 1)
         return r;

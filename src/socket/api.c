@@ -5,13 +5,14 @@
  * connect, listen and shutdown follow the kernel's two-level state: so_conn is what the calls
  * decide by, so_state what the protocol reached (inet_stream_connect's rules, measured). */
 #include "api.h"
+#include "base/cputime.h"
 #include "ip/ip.h"
 #include "so_watch.h"
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-bool api_socket(int fd, struct desc_ref *r)
+bool api_socket_of(int fd, struct desc_ref *r)
 {
     if (!desc_get(fd, r)) {
         errno = EBADF;
@@ -24,8 +25,18 @@ bool api_socket(int fd, struct desc_ref *r)
     return false;
 }
 
+bool api_socket(int fd, struct desc_ref *r)
+{
+    cputime_switch(CPU_CALL);
+    if (api_socket_of(fd, r))
+        return true;
+    cputime_switch(CPU_APP);
+    return false;
+}
+
 int api_result(struct desc_ref *r, int error)
 {
+    cputime_switch(CPU_APP); /* what is charged may go with the object */
     desc_put(r);
     if (error >= 0)
         return error;
@@ -63,8 +74,10 @@ int weir_socket(struct weir_stack *s, int domain, int type, int protocol)
     struct socket *so = NULL;
     error = so_enter(s);
     if (error == 0) {
+        cputime_switch(CPU_CALL);
         so = so_create(s, domain, type & 0xf, protocol, &error);
         so_leave(s);
+        cputime_switch(CPU_APP);
     }
     if (!so) {
         desc_cancel(index);
@@ -302,6 +315,7 @@ int weir_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
         return api_result(&r, error);
     }
     set_type_flags(child, flags);
+    WEIR_PROBE3(socket_accept, child->so_stack->name, (int)child->so_index, index);
     if (addr && len)
         give_address(&child->so_faddr, child->so_fport, child->so_domain, addr, len);
     return api_result(&r, desc_commit(index, DESC_SOCKET, child));
@@ -507,6 +521,7 @@ int weir_connect(int fd, const struct sockaddr *addr, socklen_t len)
     struct socket *so = r.so;
     if (len < sizeof addr->sa_family)
         return api_result(&r, -EINVAL);
+    WEIR_PROBE3(socket_connect, so->so_stack->name, (int)so->so_index, fd);
     if (addr->sa_family != AF_UNSPEC && so->so_type == SOCK_STREAM)
         return api_result(&r, connect_stream(so, addr, len));
     error = so_enter(so->so_stack);
@@ -589,6 +604,8 @@ int weir_close(int fd)
     }
     if (!desc_close(&r))
         return api_result(&r, -EBADF); /* another thread was faster */
+    WEIR_PROBE1(socket_close, fd);
+    cputime_switch(CPU_CALL);
     struct socket *so = r.kind == DESC_SOCKET ? r.so : NULL;
     int32_t seconds = so ? LOAD_RELAXED(&so->so_linger_s) : -1;
     bool lingers = seconds > 0 && (so_state(so) & SS_CONNECTED) && so->so_type == SOCK_STREAM &&
@@ -601,6 +618,7 @@ int weir_close(int fd)
             linger(so, seconds);
         so_drop(so);
     }
+    cputime_switch(CPU_APP);
     return 0;
 }
 

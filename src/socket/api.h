@@ -9,6 +9,8 @@
 
 /* Begin the use of a socket's descriptor; false: errno is set (EBADF, ENOTSOCK, EIO). */
 bool api_socket(int fd, struct desc_ref *r) NODISCARD;
+/* The same, but the time goes on being the application's. */
+bool api_socket_of(int fd, struct desc_ref *r) NODISCARD;
 /* End it: what the public call returns, -1 with errno for a negative error. */
 int api_result(struct desc_ref *r, int error);
 /* The destination of a datagram. 0, -EINVAL, -EAFNOSUPPORT, -ENETUNREACH. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * The public calls that move data. */
 #include "api.h"
+#include "base/cputime.h"
 #include <limits.h>
 
 static bool is_nonblock(const struct socket *so, int flags)
@@ -11,6 +12,7 @@ static bool is_nonblock(const struct socket *so, int flags)
 /* api_result for counts. */
 static ssize_t msg_result(struct desc_ref *r, ssize_t n)
 {
+    cputime_call_ends(); /* what is charged may go with the object */
     desc_put(r);
     if (n >= 0)
         return n;
@@ -49,8 +51,9 @@ static ssize_t recv_iov(int fd, const struct iovec *iov, size_t count, int flags
     struct desc_ref r;
     struct so_uio u;
 
-    if (!api_socket(fd, &r))
+    if (!api_socket_of(fd, &r))
         return -1;
+    cputime_call_begins();
     int error = so_uio_init(&u, iov, count);
     return msg_result(&r, error ? error : receive(r.so, &u, flags, out));
 }
@@ -80,8 +83,10 @@ static bool plain_file_call(int fd, struct desc_ref *r)
         errno = EBADF;
         return false;
     }
-    if (r->kind == DESC_SOCKET)
+    if (r->kind == DESC_SOCKET) {
+        cputime_call_begins();
         return true;
+    }
     api_result(r, r->kind == DESC_FOREIGN ? -EIO : -EINVAL);
     return false;
 }
@@ -167,8 +172,9 @@ ssize_t weir_sendto(int fd, const void *buf, size_t len, int flags, const struct
     struct desc_ref r;
     struct so_uio u;
 
-    if (!api_socket(fd, &r))
+    if (!api_socket_of(fd, &r))
         return -1;
+    cputime_call_begins();
     int error = so_uio_init(&u, &iov, 1);
     struct peer_in in = {addr, alen, NULL};
     return msg_result(&r, error ? error : send_uio(r.so, &u, flags, &in));
@@ -202,8 +208,9 @@ ssize_t weir_sendmsg(int fd, const struct msghdr *msg, int flags)
     struct desc_ref r;
     struct so_uio u;
 
-    if (!api_socket(fd, &r))
+    if (!api_socket_of(fd, &r))
         return -1;
+    cputime_call_begins();
     if (msg->msg_iovlen > IOV_MAX)
         return msg_result(&r, -EMSGSIZE);
     int error = so_uio_init(&u, msg->msg_iov, msg->msg_iovlen);

@@ -2,6 +2,7 @@
  * The public calls on many descriptors: poll and epoll sets. */
 #include "api.h"
 #include "base/alloc.h"
+#include "base/cputime.h"
 #include "so_watch.h"
 #include <poll.h>
 
@@ -92,6 +93,7 @@ int weir_epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_m
         return api_result(&ep, ep.kind == DESC_FOREIGN ? -EIO : -EINVAL);
     if (!port) /* no stack was ever made: nothing can come */
         return api_result(&ep, timeout_ms == 0 ? 0 : -EINVAL);
+    cputime_switch(CPU_CALL);
     return api_result(&ep,
                       poll_set_wait(ep.set, port, events, max, timeout_deadline(port, timeout_ms)));
 }
@@ -219,7 +221,9 @@ int weir_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
     } else {
         memset(few, 0, n * sizeof *few);
     }
+    cputime_switch(CPU_CALL);
     int result = poll_items(fds, items, n, timeout_ms);
+    cputime_switch(CPU_APP);
     if (items != few)
         alloc_free(desc_alloc(), items, n * sizeof *items);
     if (result >= 0)

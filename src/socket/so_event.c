@@ -21,8 +21,10 @@ void so_wakeup_events(struct socket *so, uint32_t events)
 {
     const struct port *port = so->so_stack->port;
 
-    if (event_change(&so->so_event))
+    if (event_change(&so->so_event)) {
+        WEIR_PROBE2(wake, so->so_stack->name, (int)so->so_index);
         port->wake(port->ctx, &so->so_event, INT_MAX);
+    }
     if (atomic_load_explicit(&so->so_watch.count, memory_order_seq_cst))
         watch_list_notify(&so->so_watch, events);
     if (unlikely(atomic_load_explicit(&so->so_fd_hook, memory_order_acquire) != NULL) &&

@@ -3,6 +3,7 @@
  * (so_recv_generic.c, so_recv_stream.c, so_recv_lockfree.c). Which one is used is looked at per
  * call. */
 #include "so_recv.h"
+#include "base/cputime.h"
 #include "wire/addr.h"
 
 /* --- the urgent mark: so_oobmark, a position as so_rcv counts --- */
@@ -209,9 +210,14 @@ static ssize_t take_some(struct socket *so, so_recv_fn *take, struct so_uio *u, 
                          size_t copied, bool *stop)
 {
     *stop = false;
-    if (sockbuf_used(&so->so_rcv) == 0 && likely(!(so_state(so) & SS_URGENT)))
+    uint32_t used = sockbuf_used(&so->so_rcv);
+    if (used == 0 && likely(!(so_state(so) & SS_URGENT)))
         return 0;
     lock_acquire(&so->so_rcv_serial);
+    if (cputime_on() && MIN(used, u->left) >= CPUTIME_COPY_MIN) {
+        cputime_switch(CPU_COPY);
+        cputime_flow(&so->so_cpu_copy);
+    }
     ssize_t n = take(so, u, flags, copied, stop);
     bool notice = so_recv_notice_due(so);
     lock_release(&so->so_rcv_serial);

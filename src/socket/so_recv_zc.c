@@ -5,6 +5,7 @@
  * is charged to so_rcv (sockbuf_lent) until it is given back, which bounds what can be held. What
  * is lent holds neither the socket nor the stack. */
 #include "api.h"
+#include "base/cputime.h"
 #include "so_recv.h"
 
 /* Returns the bytes. */
@@ -122,8 +123,11 @@ void weir_zc_release(int fd, struct weir_zc *bufs, int nbufs)
     struct socket *so = open && r.kind == DESC_SOCKET ? r.so : NULL;
 
     give_back(so, bufs, nbufs, &tell);
-    if (tell)
+    if (tell) {
+        cputime_switch(CPU_CALL);
         so_defer(so, SO_WORK_RCVD);
+        cputime_switch(CPU_APP);
+    }
     if (open)
         desc_put(&r);
     errno = saved;

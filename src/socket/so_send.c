@@ -2,6 +2,7 @@
  * Sending: user bytes are copied into clusters outside any lock of the owner's, then appended to
  * so_snd, and the protocol is told once. */
 #include "so_private.h"
+#include "base/cputime.h"
 
 /* A send is handed over in pieces of this size, so that the peer may start on the first. */
 #define SEND_BATCH (256u * 1024)
@@ -47,6 +48,10 @@ ssize_t so_send_append(struct socket *so, struct so_uio *u)
 {
     size_t total = 0;
 
+    if (cputime_on() && u->left >= CPUTIME_COPY_MIN) {
+        cputime_switch(CPU_COPY);
+        cputime_flow(&so->so_cpu_copy);
+    }
     while (u->left && total < SEND_BATCH) {
         uint32_t space = so_send_room(so);
         if (space == 0)

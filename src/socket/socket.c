@@ -388,13 +388,21 @@ void so_protocol_done(struct socket *so)
         so_disconnected(so);
 }
 
-void so_foreach(struct weir_stack *s, void (*fn)(struct socket *so, void *ctx), void *ctx)
+uint32_t so_foreach_slice(struct weir_stack *s, uint32_t from, uint32_t count,
+                          void (*fn)(struct socket *so, void *ctx), void *ctx)
 {
-    for (uint32_t i = 0; i < s->sockets->used; i++) {
+    uint32_t i = from;
+    for (; i < s->sockets->used && i - from < count; i++) {
         struct socket *so = so_by_index(s, i);
         if (so)
             fn(so, ctx);
     }
+    return i < s->sockets->used ? i : 0;
+}
+
+void so_foreach(struct weir_stack *s, void (*fn)(struct socket *so, void *ctx), void *ctx)
+{
+    (void)!so_foreach_slice(s, 0, UINT32_MAX, fn, ctx);
 }
 
 /* --- the end of a stack: desc_revoke makes the descriptors answer EBADF --- */

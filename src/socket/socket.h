@@ -138,7 +138,8 @@ struct socket {
     _Atomic uint32_t so_rcv_notice; /* (a) bytes to be taken before the protocol is told (rcvd): two
                                        Ethernet segments at first, at most a quarter of the buffer;
                                        TCP may set it, 0: each recv */
-    uint32_t so_rcv_taken; /* under so_rcv_serial: bytes taken since the protocol was told */
+    uint32_t so_rcv_taken;        /* under so_rcv_serial: bytes taken since the protocol was told */
+    _Atomic uint64_t so_cpu_copy; /* (a) ticks of copying to and from the caller: base/cputime.h */
 
     /* options of IP; the protocol reads them when it sends. Set by the owner, relaxed access. */
     _Atomic int16_t so_ttl;               /* IP_TTL; -1: the knob */
@@ -234,6 +235,9 @@ bool so_queue_work(struct socket *so, uint32_t work);
 struct deferred_node *so_node_of(struct weir_stack *s, uint32_t index);
 /* For socket lists: calls fn for every socket. */
 void so_foreach(struct weir_stack *s, void (*fn)(struct socket *so, void *ctx), void *ctx);
+/* The same for `count` places of the table from `from` on: where to go on, 0 at its end. */
+uint32_t so_foreach_slice(struct weir_stack *s, uint32_t from, uint32_t count,
+                          void (*fn)(struct socket *so, void *ctx), void *ctx) NODISCARD;
 
 /* --- what protocols tell a socket (owner) --- */
 void so_connecting(struct socket *so);

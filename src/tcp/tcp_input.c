@@ -9,6 +9,7 @@
  * text are trimmed. What the connection owes in return is noted (TF_ACKNOW, tcp_output_later) and
  * leaves after the batch. A connection may end in any step: from TCP_GONE on tp is not touched. */
 #include "tcp_in.h"
+#include "base/cputime.h"
 #include "wire/checksum.h"
 #include "wire/wire.h"
 
@@ -395,6 +396,8 @@ void tcp_input(struct weir_stack *s, struct mbuf **m, const struct ip_info *info
     }
     tcp_segment_flow(&seg, &f);
     tp = tcp_lookup(s, &f);
+    WEIR_PROBE6(tcp_segment_in, s->name, tp ? (int)tp->t_so->so_index : -1, seg.seq, seg.ack, seg.len,
+                (uint32_t)seg.flags);
     if (unlikely(s->hooks.tcp_segment != NULL))
         s->hooks.tcp_segment(s->hooks.tcp_segment_ctx, s, HOOK_IN, tp, *m);
     header_strip(m, &seg);
@@ -404,6 +407,8 @@ void tcp_input(struct weir_stack *s, struct mbuf **m, const struct ip_info *info
         tp = NULL;
     }
     if (likely(tp != NULL)) {
+        if (cputime_on())
+            tcp_cputime_begin(tp, false);
         segment_arrives(tp, &seg);
     } else if (s->tcp->timewaits.records && tcp_timewait_segment(s, &f, &seg)) {
         /* A record has answered it. */

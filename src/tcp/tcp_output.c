@@ -10,6 +10,7 @@
  * - Nagle, corks, silly windows: RFC 9293 3.7.4, 3.8.6.2.1, worth_sending().
  * Retransmissions and new data never differ but in where the bytes come from. */
 #include "tcp_output.h"
+#include "base/cputime.h"
 #include "tcp_cc.h"
 #include "tcp_in.h"
 #include "tcp_sent.h"
@@ -469,6 +470,8 @@ bool tcp_output_run(struct weir_stack *s)
 
     for (uint32_t turns = 0; (tp = next_turn(t, waiting)) && bytes < RUN_BYTES && turns < RUN_TURNS;
          turns++) {
+        if (unlikely(LOAD_RELAXED(&s->hold)))
+            break;
         bool left;
         uint64_t before = tp->t_sndbytes + tp->t_bytes_retrans;
         if (unlikely(may) && ack_may_wait(tp)) {
@@ -477,6 +480,8 @@ bool tcp_output_run(struct weir_stack *s)
             continue;
         }
         tcp_output_forget(tp);
+        if (cputime_on())
+            tcp_cputime_begin(tp, true);
         if (unlikely(output_round(tp, TURN_BYTES, &left) == -EIO))
             continue;
         bytes += tp->t_sndbytes + tp->t_bytes_retrans - before;

@@ -46,6 +46,7 @@ int tcp_init(struct weir_stack *s)
     if (!t)
         return -ENOMEM;
     s->tcp = t;
+    tcp_cputime_init(t);
     TAILQ_INIT(&t->outlist);
     tcp_timewait_init(s);
     t->conn_hash = alloc_zero(&s->alloc, CONN_BUCKETS_MIN * sizeof(*t->conn_hash));
@@ -144,6 +145,7 @@ void tcp_pcb_free(struct tcpcb *tp)
     tcp_pcb_unhash(tp, false);
     tp->t_so->so_pcb = NULL;
     s->tcp->pcb_count--;
+    tcp_cputime_forget(tp);
     alloc_free(&s->alloc, tp, sizeof(*tp));
 }
 

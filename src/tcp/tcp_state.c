@@ -56,6 +56,7 @@ void tcp_state_set(struct tcpcb *tp, int state)
         s->tcp->timewait_count++;
     else if (from == TCPS_TIME_WAIT)
         s->tcp->timewait_count--;
+    WEIR_PROBE4(tcp_state, s->name, (int)tp->t_so->so_index, from, state);
     tcp_timer_event_state(tp, from, state);
     if ((B(FIN_WAIT_1) | B(CLOSING)) & (1u << from) &&
         (B(FIN_WAIT_2) | B(TIME_WAIT)) & (1u << state))

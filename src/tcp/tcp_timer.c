@@ -375,6 +375,7 @@ static void rexmt_fired(struct tcpcb *tp)
         return;
     }
     COUNT(s, tcp_rexmt_timeouts);
+    WEIR_PROBE4(tcp_rto, s->name, (int)tp->t_so->so_index, tp->t_rxtshift, tp->t_rxtcur);
     if (TCPS_HAVEESTABLISHED(tp->t_state) && tp->snd_wnd == 0 && sockbuf_used(&tp->t_so->so_snd)) {
         /* The peer took its window back: what is out is not lost but unwanted. Probe. */
         tcp_timer_event_window_closed(tp);

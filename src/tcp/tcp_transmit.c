@@ -210,6 +210,8 @@ static int emit(struct tcp_tx *tx, struct mbuf *m, uint8_t ecn)
         if (tx->s->now - tp->t_rcvtime < PROGRESS_FRESH_NS)
             m->m_flags |= M_CONFIRM;
     }
+    WEIR_PROBE4(tcp_segment_out, tx->s->name, (int)tx->so->so_index, m->m_pkt.len,
+                (uint32_t)m->m_pkt.segs);
     if (unlikely(tx->s->hooks.tcp_segment != NULL))
         tx->s->hooks.tcp_segment(tx->s->hooks.tcp_segment_ctx, tx->s, HOOK_OUT, tp, m);
     return ip_output(tx->s, &m, &a);
@@ -235,6 +237,8 @@ static void count_piece(struct tcp_tx *tx, const struct tcp_piece *p)
         COUNT_ADD(s, tcp_tx_rexmt_bytes, p->len);
         if (tp->t_flags & TF_FASTRECOVERY)
             COUNT_ADD(s, tcp_sack_rexmits, segs);
+        WEIR_PROBE4(tcp_retransmit, s->name, (int)tp->t_so->so_index, (uint32_t)p->len,
+                    (uint32_t)segs);
         tp->t_sndrexmitpack += segs;
         tp->t_bytes_retrans += p->len;
         break;

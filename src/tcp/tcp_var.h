@@ -237,6 +237,11 @@ struct tcpcb {
     uint32_t t_dsack_dups;
     uint8_t t_defer_accept; /* TCP_DEFER_ACCEPT: SYN-ACK timeouts to wait for data; 0: off */
     uint32_t t_orphan_una;  /* snd_una at the last look at an orphan's progress */
+
+    uint64_t t_cpu_in, t_cpu_out; /* ticks of input and output: tcp_cputime.c */
+
+    /* private to the flow log: the log that has listed this flow, packets since its last record */
+    uint32_t t_siftr_log, t_siftr_count;
 };
 
 static inline struct tcpcb *so_tcpcb(const struct socket *so)
@@ -505,7 +510,24 @@ struct tcp_state {
     struct reass_pool *reass_pool; /* private to tcp_reass_chain.c: memory for blocks */
     struct tcp_sent *sent_free;    /* private to tcp_sent.c: ranges for reuse */
     uint32_t sent_free_count;
+    /* For whom the owner worked last, as which thread, and what that had spent before. */
+    struct tcpcb *cpu_tp; /* NULL: nobody */
+    struct cputime_thread *cpu_thread;
+    uint64_t cpu_seen[2];
+    uint32_t cpu_slot; /* of cputime_thread.spent */
 };
+
+/* --- tcp_cputime.c: CPU time of each connection, while kern.cputime is ticks --- */
+void tcp_cputime_init(struct tcp_state *t);
+/* The owner works for tp now. */
+void tcp_cputime_begin(struct tcpcb *tp, bool output);
+static inline void tcp_cputime_forget(struct tcpcb *tp)
+{
+    if (tp->t_stack->tcp->cpu_tp == tp)
+        tp->t_stack->tcp->cpu_tp = NULL;
+}
+/* What was done till now is charged; by the owner, before t_cpu_* are read or tp goes. */
+void tcp_cputime_settle(struct weir_stack *s);
 
 /* A record of the flow; NULL: none. */
 static inline struct tcptw *tcp_timewait_lookup(struct weir_stack *s, const struct flow *f)

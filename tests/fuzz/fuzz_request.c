@@ -23,7 +23,8 @@ static void control_request(const char *line, size_t len)
     struct control c = {.only = s};
     int fd = weir_socket(s, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     FUZZ_CHECK(fd >= 0 && weir_listen(fd, 1) == 0);
-    char *reply = serve_request(&c, line, len);
+    struct capture_stream *stream = NULL;
+    char *reply = serve_request(&c, line, len, &stream);
     FUZZ_CHECK(reply);
     json_t *o = json_loads(reply, 0, NULL); /* every answer is an answer */
     FUZZ_CHECK(json_is_integer(json_object_get(o, "status")) &&
@@ -31,6 +32,9 @@ static void control_request(const char *line, size_t len)
                json_is_string(json_object_get(o, "err")) && !strchr(reply, '\n'));
     json_decref(o);
     free(reply);
+    if (stream != NULL)
+        capture_detach(stream);
+    capture_close(stream);
     (void)weir_close(fd);
     sim_destroy(sim);
     sysctl_init(&(struct knobs){0}); /* the process's knobs are as they were */

@@ -13,6 +13,8 @@
 #include <jansson.h>
 #include <signal.h>
 
+struct record;
+
 #define AB_MAX_SIDES 5
 #define AB_MAX_ROUNDS 1000
 #define AB_MAX_WORDS 256
@@ -85,6 +87,12 @@ struct ab_plan {
         ratio_width; /* > 0, instead: of the interval of the ratio of the means, as a share of it */
     const char *metric; /* NULL: metric_default; sides 0 and 1 are compared */
     uint64_t seed, timeout_ns;
+    /* After each run: may add to its document. False: *error says why it was no good. May be NULL.
+     */
+    bool (*after)(void *ctx, unsigned side, json_t *doc, char *error, size_t size);
+    void *after_ctx;
+    struct record *record; /* each run goes there as it comes; NULL: nowhere */
+    unsigned record_side;  /* of side 0: several plans may share a record */
 };
 struct ab_outcome {
     json_t *docs[AB_MAX_SIDES];                      /* arrays: a document for each round */

@@ -3,6 +3,7 @@
 #include "ab_options.h"
 
 #include "cli/cli.h"
+#include "cli/results/store.h"
 #include "cli/stat/plot.h"
 
 #include <inttypes.h>
@@ -59,19 +60,18 @@ static int print_json(json_t *o)
     return e != 0 ? cli_fail("ab", "cannot write the result") : cli_flush("ab");
 }
 
-static int report_json(const struct ab_options *o, const struct ab_outcome *out,
-                       const struct answer *a)
+static json_t *document(const struct ab_options *o, const struct ab_outcome *out,
+                        const struct answer *a)
 {
     const struct ab_plan *plan = &o->plan;
     const struct load *l = &out->load;
-    json_t *doc = json_pack(
+    return json_pack(
         "{s:s, s:I, s:o, s:o, s:o, s:s, s:o, s:o, s:b, s:{s:f, s:f, s:f}, s:O}", "metric",
         out->metric, "seed", (json_int_t)plan->seed, "a", side_json(a, 0), "b", side_json(a, 1),
         "ministat", ab_difference_json(&a->difference), "test", o->test, "order", order_json(out),
         "width_met", plan->width_pct > 0 ? json_boolean(out->width_met) : json_null(),
         "interrupted", (int)out->interrupted, "load", "other_pct", load_other_pct(l), "worst_pct",
         l->worst_pct, "steal_pct", load_steal_pct(l), "warnings", a->warnings);
-    return print_json(doc);
 }
 
 static int report_text(const struct ab_options *o, const struct ab_outcome *out,
@@ -107,10 +107,14 @@ static int report(const struct ab_options *o, const struct ab_outcome *out)
         return fail(o, out->error);
     if (out->rounds < 2)
         return fail(o, "interrupted before two pairs were complete: no result");
-    if (work_out(o, out, &a))
-        status = (o->json ? report_json : report_text)(o, out, &a);
-    else
+    if (work_out(o, out, &a)) {
+        json_t *doc = document(o, out, &a);
+        status = o->json ? print_json(json_incref(doc)) : report_text(o, out, &a);
+        record_end(o->plan.record, out->interrupted, doc);
+        json_decref(doc);
+    } else {
         status = fail(o, "out of memory");
+    }
     if (status == CLI_OK && out->interrupted)
         status = cli_fail("ab", "interrupted: the result is of %u pairs", out->rounds);
     if (status == CLI_OK && o->strict && !out->width_met)
@@ -124,10 +128,14 @@ static int report(const struct ab_options *o, const struct ab_outcome *out)
 int cmd_ab(int argc, char **argv)
 {
     static struct ab_options o;
+    static struct record record;
+    record_command(&record, argc, argv);
     int status = ab_parse(argc, argv, &o);
     if (status < 0) {
         struct ab_outcome *out = calloc(1, sizeof(*out));
         ab_catch_signals();
+        record_begin(&record, !o.no_store, "ab", o.test);
+        o.plan.record = &record;
         if (!o.json)
             fprintf(stderr, "weir ab: seed %" PRIu64 "\n", o.plan.seed);
         if (out != NULL)

@@ -177,6 +177,9 @@ static int take(struct parts *p, struct ab_options *o, int c, const struct optio
     case 'J':
         o->json = true;
         return -1;
+    case BENCH_NO_STORE:
+        o->no_store = true;
+        return -1;
     default:
         return c >= SIDE ? side_option(p, o, c) : common_option(p, c, row);
     }

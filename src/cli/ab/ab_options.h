@@ -8,7 +8,7 @@
 struct ab_options {
     struct ab_plan plan; /* the sides' commands are complete */
     const char *test;
-    bool json, strict;
+    bool json, strict, no_store;
 };
 /* -1: good. Otherwise the exit code (help was printed, or the mistake). The caller frees the
  * commands in either case. */

@@ -2,6 +2,7 @@
  * Rounds of runs, and what may be said of their results. */
 #include "ab.h"
 #include "cli/cli.h"
+#include "cli/results/store.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -48,6 +49,19 @@ static void progress_end(void)
         fputs("\r                                                            \r", stderr);
 }
 
+/* Before the next run begins: what was measured outlives us. */
+static void record_run(const struct ab_plan *plan, const struct ab_outcome *o, unsigned round,
+                       unsigned side, const json_t *doc)
+{
+    double v;
+    const char *metric = o->metric[0] != '\0'    ? o->metric
+                         : plan->metric != NULL ? plan->metric
+                                                : metric_default(doc);
+    if (round > 0 && plan->record != NULL && metric_get(doc, metric, &v))
+        record_sample(plan->record, plan->record_side + side, plan->side[side].label, round, metric,
+                      doc);
+}
+
 /* One round; its documents in doc[]. */
 static bool run_round(const struct ab_plan *plan, struct ab_outcome *o, unsigned round,
                       const char *order, json_t *doc[])
@@ -62,8 +76,12 @@ static bool run_round(const struct ab_plan *plan, struct ab_outcome *o, unsigned
         if (good && round > 0)
             load_end(l, r.cpu_s);
         doc[side] = r.doc;
-        if (good)
+        if (good && plan->after != NULL)
+            good = plan->after(plan->after_ctx, side, r.doc, r.error, sizeof(r.error));
+        if (good) {
+            record_run(plan, o, round, side, r.doc);
             continue;
+        }
         o->interrupted = ab_interrupted;
         if (!ab_interrupted)
             snprintf(o->error, sizeof(o->error), "side %c (%s) failed: %s", order[i],

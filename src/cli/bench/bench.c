@@ -4,6 +4,8 @@
 #include "bench_extra.h"
 #include "bench_options.h"
 #include "bench_sysctl.h"
+#include "cli/ab/ab.h"
+#include "cli/results/store.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,10 +28,12 @@ struct bench {
     struct engine engine[2]; /* local, and the far one when it is here */
     struct remote *remote;
     struct bench_result result;
+    struct record record;
     struct ticker ticker;
     struct hist hist;
     char link[256];
     struct lock_counts locks_from, locks_to;
+    struct cpu_counts cpu_from, cpu_to;
     struct limit limit;
     int cpu[2];
     pthread_t signals, progress;
@@ -194,8 +199,13 @@ static void take_sample(void *ctx, unsigned side, const struct sample *x, const 
         run_fail(&b->run, "out of memory");
     if (side == result_counting_side(b->o->params.test))
         ticker_sample(&b->ticker, x, streams);
+    if (side == 0 && !b->o->kernel && cputime_on())
+        cpu_take(b->result.side[0].count == 1 ? &b->cpu_from : &b->cpu_to,
+                 (const struct engine *const[2]){&b->engine[0], &b->engine[1]});
     if (side == 0 && b->o->locks)
         locks_snapshot(b->result.side[0].count == 1 ? &b->locks_from : &b->locks_to);
+    if (side == 0 && b->o->locks && b->result.side[0].count == 1)
+        locks_profile_begin();
     if (side == 0 && b->result.side[0].count == 1) {
         struct timespec ts;
         clock_gettime(CLOCK_REALTIME, &ts);
@@ -229,6 +239,7 @@ static bool run_test(struct bench *b)
         (void)remote_finish(b->remote, &b->run, r);
     bool good = !run_has_failed(&b->run);
     r->sysctl = bench_sysctl_json(&b->net[0], &o->sets);
+    r->siftr = bench_siftr_json(&b->net[0]);
     if (o->host == NULL)
         r->sysctl_remote = bench_sysctl_json(&b->net[1], &o->remote_sets);
     r->sndbuf[0] = b->engine[0].sndbuf, r->rcvbuf[0] = b->engine[0].rcvbuf;
@@ -271,12 +282,30 @@ static int print_json(json_t *o)
     return cli_flush("bench");
 }
 
+/* After the output: a store that fails costs no result. Consumes the document. */
+static int keep(struct bench *b, int status, json_t *doc)
+{
+    record_sample(&b->record, 0, "", 1, metric_default(doc), doc);
+    record_end(&b->record, false, NULL);
+    json_decref(doc);
+    return status;
+}
+
 static int report_failure(const struct bench *b, int status, const char *error)
 {
     if (b->o->json)
         (void)print_json(json_pack("{s:s, s:s, s:s}", "test", bench_test_name[b->o->params.test],
                                    "stack", b->result.stack, "error", error));
     return status == CLI_USAGE ? cli_usage("bench", "%s", error) : cli_fail("bench", "%s", error);
+}
+
+/* Transactions of the measured part; 0 for streams. */
+static double measured_transactions(const struct bench *b)
+{
+    const struct series *c = &b->result.side[0];
+    return bench_is_stream(b->o->params.test)
+               ? 0
+               : (double)(c->v[c->count - 1].transactions - c->v[0].transactions);
 }
 
 /* Payload of the measured part, and its rate in Mb/s. */
@@ -300,15 +329,26 @@ static int report(struct bench *b)
     uint64_t bytes = measured_bytes(b, &mbps);
     if (!bench_is_stream(o->params.test))
         mbps = NAN;
-    if (o->json) {
-        json_t *doc = result_json(&b->result);
+    bool cpu = b->cpu_to.mode != CPUTIME_OFF, here = o->host == NULL;
+    double trans = measured_transactions(b);
+    cpu_subtract(&b->cpu_to, &b->cpu_from);
+    json_t *doc = b->record.on || o->json ? result_json(&b->result) : NULL;
+    if (doc != NULL) {
         if (o->limit)
             json_object_set_new(doc, "limit", limit_json(&b->limit, mbps));
         if (o->locks)
             json_object_set_new(doc, "locks", locks_json(&b->locks_from, &b->locks_to, bytes));
-        return print_json(doc);
+        json_t *profile = o->locks ? locks_profile_json() : NULL;
+        if (profile != NULL)
+            json_object_set_new(doc, "lock_profile", profile);
+        if (cpu)
+            json_object_set_new(doc, "cputime", cpu_json(&b->cpu_to, here, trans));
     }
+    if (o->json)
+        return keep(b, print_json(json_incref(doc)), doc);
     result_print(&b->result);
+    if (cpu)
+        cpu_print(&b->cpu_to, here, trans);
     if (o->limit && limit_best(&b->limit) > 0)
         printf("\nLimit: two copies between the same cores reach %.2f Mb/s at best",
                limit_best(&b->limit));
@@ -318,7 +358,10 @@ static int report(struct bench *b)
         printf("\n");
     if (o->locks)
         locks_print(&b->locks_from, &b->locks_to, bytes);
-    return cli_flush("bench");
+    if (o->locks)
+        locks_profile_print();
+    int status = cli_flush("bench");
+    return doc != NULL ? keep(b, status, doc) : status;
 }
 
 /* The limit alone: -l is the time of all its runs. */
@@ -376,6 +419,8 @@ int cmd_bench(int argc, char **argv)
 {
     static struct bench_options o;
     char err[256];
+    struct record record = {0};
+    record_command(&record, argc, argv);
     int status = bench_parse(argc, argv, &o);
     if (status == CLI_OK) {
         fputs(bench_help, stdout);
@@ -385,6 +430,9 @@ int cmd_bench(int argc, char **argv)
         return status;
     if (o.params.test == TCP_SENDFILE && !bench_file_open(o.file, &o.params, err, sizeof(err)))
         return cli_fail("bench", "%s", err);
+    if (getrandom(&o.params.cookie, sizeof(o.params.cookie), 0) < 0)
+        o.params.cookie = clock_now_ns();
+    o.params.cookie >>= 1; /* JSON's integers have a sign */
     struct bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return cli_fail("bench", "out of memory");
@@ -400,6 +448,8 @@ int cmd_bench(int argc, char **argv)
                                       .host = o.host,
                                       .warnings = json_array()};
     b->ticker = (struct ticker){.p = &o.params, .on = o.params.interval_ns > 0 && !o.json};
+    b->record = record;
+    record_begin(&b->record, !o.no_store && !o.pipe, "bench", bench_test_name[o.params.test]);
     run_init(&b->run);
     for (int i = 0; i < 2; i++)
         b->cpu[i] = o.cpu[i] >= 0 ? o.cpu[i] : core(i);
@@ -409,6 +459,7 @@ int cmd_bench(int argc, char **argv)
         series_free(&b->result.side[i]);
     json_decref(b->result.warnings);
     json_decref(b->result.sysctl);
+    json_decref(b->result.siftr);
     json_decref(b->result.sysctl_remote);
     run_fini(&b->run);
     free(b);

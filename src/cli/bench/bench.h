@@ -23,7 +23,18 @@
 #define BENCH_MAX_OMIT_S 60
 #define BENCH_PORT 12866 /* of weir server */
 
-enum bench_test { TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, BENCH_TESTS };
+#define BENCH_MAX_DATAGRAM 65487u /* fits a packet of either family */
+
+enum bench_test {
+    TCP_STREAM,
+    TCP_MAERTS,
+    TCP_SENDFILE,
+    TCP_RR,
+    TCP_CRR,
+    UDP_STREAM,
+    UDP_RR,
+    BENCH_TESTS
+};
 extern const char *const bench_test_name[BENCH_TESTS];
 
 struct bench_params {
@@ -34,6 +45,9 @@ struct bench_params {
     uint32_t message, request, response;
     uint32_t receive; /* bytes a stream's receiver asks for at a time; 0: message */
     uint32_t sockbuf; /* 0: the stack's own */
+    uint64_t rate;    /* UDP_STREAM: payload bits a second of each stream; 0: as fast as it goes */
+    uint64_t cookie;  /* of this run: tells its datagrams, seeds its pattern */
+    bool verify;      /* payload is the pattern, and is checked where it arrives */
     uint32_t streams;
     bool nodelay;
     bool spin;     /* the kernel's sockets: receive by non-blocking calls over and over */
@@ -46,7 +60,11 @@ struct bench_params {
 };
 static inline bool bench_is_stream(enum bench_test t)
 {
-    return t == TCP_STREAM || t == TCP_MAERTS || t == TCP_SENDFILE;
+    return t == TCP_STREAM || t == TCP_MAERTS || t == TCP_SENDFILE || t == UDP_STREAM;
+}
+static inline bool bench_is_udp(enum bench_test t)
+{
+    return t == UDP_STREAM || t == UDP_RR;
 }
 
 /* Totals of one side at a moment. */
@@ -55,6 +73,8 @@ struct sample {
     uint64_t bytes, transactions, cpu_ns;
     bool have_tcp; /* the following are known */
     uint64_t retransmits, cwnd_bytes, rtt_us;
+    bool have_udp; /* the following are known */
+    uint64_t sent, received, lost, reordered, duplicates, retried, jitter_ns;
 };
 struct series {
     struct sample *v;
@@ -112,10 +132,31 @@ struct worker {
     unsigned streams;
     pthread_t thread;
     bool started, ended;
+    _Atomic int tid;
     uint64_t cpu_ns; /* when ended */
     char *buf;
+    size_t buf_size;
     struct hist hist;
 };
+
+/* ---- bench_udp.c ---- */
+#define UDP_WINDOW 8192u /* datagrams back that a duplicate is told from one that is late */
+struct udp_header {
+    uint32_t kind, stream;
+    uint64_t cookie, seq, sent_ns;
+};
+struct udp_stream {
+    _Atomic uint64_t sent, received, lost, reordered, duplicates, retried, jitter_ns;
+    /* Of the receiver: */
+    uint64_t next; /* one more than the highest number seen */
+    int64_t transit_ns;
+    uint64_t seen[UDP_WINDOW / 64];
+    struct sockaddr_storage peer;
+};
+/* Datagram seq arrived after a way of transit_ns (clocks may differ). Those older than the window
+ * count as duplicates. */
+void udp_arrived(struct udp_stream *u, uint64_t seq, int64_t transit_ns);
+void udp_sample(const struct engine *e, struct sample *x);
 
 struct engine {
     const struct net *net;
@@ -132,6 +173,8 @@ struct engine {
     uint32_t sndbuf, rcvbuf; /* of the first connection, as the stack says */
     uint64_t counter_base;
     struct stream *stream; /* p.streams of them */
+    struct udp_stream *udp; /* as many, in UDP tests; else NULL */
+    char *pattern;          /* to verify; else NULL */
     struct worker *worker;
     unsigned workers;
     char cc_refused[128]; /* why the congestion control was not set; "" it was */
@@ -157,6 +200,7 @@ void engine_free(struct engine *e);
  * it failed (run_fail was called, unless stopping). */
 bool worker_role(struct worker *w);
 bool worker_events(struct worker *w);
+bool worker_udp(struct worker *w);
 bool worker_stopping(const struct worker *w);
 /* The stream's connection is fd; counts the stream as ready once. */
 void stream_publish(struct worker *w, struct stream *s, int fd);
@@ -174,12 +218,25 @@ int engine_prepare(struct engine *e, int fd) NODISCARD;
 bool engine_failed(struct worker *w,
                    const char *what); /* reports errno unless stopping; returns false */
 
+/* ---- bench_pattern.c ---- */
+#define PATTERN_PERIOD 1048573u
+/* Caller frees; a run of up to `longest` bytes can be had from any place. NULL: no memory. */
+char *pattern_create(uint64_t seed, size_t longest);
+static inline const char *pattern_at(const char *pattern, uint64_t place)
+{
+    return pattern + place % PATTERN_PERIOD;
+}
+/* Index of the first byte that is not as it should be; len: none. */
+size_t pattern_differs(const char *pattern, const char *buf, size_t len, uint64_t place);
+/* False with run_fail. */
+bool pattern_check(struct engine *e, const char *buf, size_t len, uint64_t place);
+
 /* ---- bench_file.c ---- */
 /* Open path, or make a file (NULL): p's file_fd (the caller's) and file_bytes. */
 bool bench_file_open(const char *path, struct bench_params *p, char *err, size_t size) NODISCARD;
 
 /* ---- bench_proto.c: JSON lines between bench and server ---- */
-#define PROTO_VERSION 1
+#define PROTO_VERSION 2
 #define PROTO_MAX_LINE 65536
 struct lines { /* a connection and what was read beyond a line */
     const struct net *net;
@@ -205,6 +262,7 @@ struct bench_result {
     uint32_t sndbuf[2], rcvbuf[2];
     double start_time;              /* s since the epoch, of the measured part */
     json_t *sysctl, *sysctl_remote; /* borrowed; may be NULL */
+    json_t *siftr;                  /* the same; NULL: no flow log */
     json_t *warnings;
     char remote_stack[16];
 };

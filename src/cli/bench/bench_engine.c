@@ -37,6 +37,8 @@ int engine_prepare(struct engine *e, int fd)
     if (size > 0 && (net_set_int(n, fd, SOL_SOCKET, SO_SNDBUF, size) != 0 ||
                      net_set_int(n, fd, SOL_SOCKET, SO_RCVBUF, size) != 0))
         return -1;
+    if (bench_is_udp(e->p.test))
+        return 0;
     if (e->p.nodelay && net_set_nodelay(n, fd) != 0)
         return -1;
     if (e->p.cc[0] != '\0' && net_set_cc(n, fd, e->p.cc) != 0) {
@@ -134,8 +136,12 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct engine *e = w->engine;
+    STORE_RELAXED(&w->tid, gettid());
     pin(e->cpu);
-    (void)(w->streams > 1 ? worker_events(w) : worker_role(w));
+    if (bench_is_udp(e->p.test))
+        (void)worker_udp(w);
+    else
+        (void)(w->streams > 1 ? worker_events(w) : worker_role(w));
     for (unsigned i = 0; i < w->streams; i++)
         stream_cut(e, &w->stream[i]);
     pthread_mutex_lock(&e->mutex);
@@ -161,6 +167,8 @@ static void engine_init(struct engine *e, const struct net *n, struct run *r,
 
 static size_t buffer_size(const struct bench_params *p)
 {
+    if (bench_is_udp(p->test))
+        return 65536;
     size_t n =
         bench_is_stream(p->test) ? MAX(p->message, p->receive) : MAX(p->request, p->response);
     return (MAX(n, (size_t)4096) + 4095) & ~(size_t)4095;
@@ -171,11 +179,17 @@ static int start_workers(struct engine *e)
     size_t size = buffer_size(&e->p);
     if (e->net->stack != NULL)
         e->counter_base = COUNTER_READ(e->net->stack, tcp_tx_rexmt);
-    unsigned each = e->p.streams > BENCH_MAX_THREADS ? e->p.streams : 1;
+    bool one = e->p.streams > BENCH_MAX_THREADS || (bench_is_udp(e->p.test) && !e->active);
+    unsigned each = one ? e->p.streams : 1;
+    if (bench_is_udp(e->p.test))
+        e->udp = calloc(e->p.streams, sizeof(*e->udp));
+    if (e->p.verify)
+        e->pattern = pattern_create(e->p.cookie, size);
     e->workers = e->p.streams / each;
     e->stream = aligned_alloc(CACHE_LINE, e->p.streams * sizeof(struct stream));
     e->worker = calloc(e->workers, sizeof(struct worker));
-    if (e->stream == NULL || e->worker == NULL) {
+    if (e->stream == NULL || e->worker == NULL || (e->p.verify && e->pattern == NULL) ||
+        (bench_is_udp(e->p.test) && e->udp == NULL)) {
         run_fail(e->run, "out of memory");
         return -1;
     }
@@ -187,6 +201,7 @@ static int start_workers(struct engine *e)
         w->stream = &e->stream[i * each];
         w->streams = each;
         hist_init(&w->hist);
+        w->buf_size = size;
         w->buf = aligned_alloc(4096, size);
         if (w->buf == NULL) {
             run_fail(e->run, "out of memory");
@@ -209,7 +224,9 @@ int engine_listen(struct engine *e, const struct net *n, struct run *r,
 {
     socklen_t len = sizeof(*sa);
     engine_init(e, n, r, p, cpu);
-    int type = SOCK_STREAM | (p->streams > BENCH_MAX_THREADS ? SOCK_NONBLOCK : 0);
+    bool udp = bench_is_udp(p->test);
+    int type =
+        udp ? SOCK_DGRAM : SOCK_STREAM | (p->streams > BENCH_MAX_THREADS ? SOCK_NONBLOCK : 0);
     int fd = n->ops->socket(n->stack, sa->ss_family, type);
     if (fd < 0) {
         run_fail(r, "socket: %s", strerror(errno));
@@ -222,7 +239,7 @@ int engine_listen(struct engine *e, const struct net *n, struct run *r,
         return -1;
     }
     if (n->ops->bind(fd, (struct sockaddr *)sa, net_sockaddr_len(sa)) != 0 ||
-        n->ops->listen(fd, (int)MAX(p->streams, 16u)) != 0 ||
+        (!udp && n->ops->listen(fd, (int)MAX(p->streams, 16u)) != 0) ||
         n->ops->getsockname(fd, (struct sockaddr *)sa, &len) != 0) {
         run_fail(r, "listen: %s", strerror(errno));
         return -1;
@@ -271,6 +288,10 @@ bool engine_wait_ready(struct engine *e, unsigned seconds)
 static void sample_tcp(struct engine *e, struct sample *x)
 {
     struct net_tcp_info ti;
+    if (bench_is_udp(e->p.test)) {
+        udp_sample(e, x);
+        return;
+    }
     unsigned known = 0;
     uint64_t rtt = 0;
     for (unsigned i = 0; e->p.test != TCP_CRR && i < e->p.streams; i++) {
@@ -363,6 +384,8 @@ void engine_free(struct engine *e)
         free(e->worker[i].buf);
     free(e->worker);
     free(e->stream);
+    free(e->udp);
+    free(e->pattern);
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->mutex);
     *e = (struct engine){0};

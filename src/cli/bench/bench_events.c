@@ -76,7 +76,9 @@ static bool send_turn(struct loop *l, struct stream *s)
             return engine_failed(l->w, "sendfile");
         }
     } else {
-        r = ops_of(l)->send(s->fd, l->w->buf, p->message, MSG_DONTWAIT);
+        const char *from =
+            p->verify ? pattern_at(l->w->engine->pattern, LOAD_RELAXED(&s->bytes)) : l->w->buf;
+        r = ops_of(l)->send(s->fd, from, p->message, MSG_DONTWAIT);
     }
     if (r < 0)
         return must_wait() || engine_failed(l->w, "send");
@@ -93,6 +95,9 @@ static bool receive_turn(struct loop *l, struct stream *s)
         errno = 0;
     if (r == 0 || (r < 0 && !must_wait()))
         return engine_failed(l->w, "receive");
+    if (r > 0 && p->verify &&
+        !pattern_check(l->w->engine, l->w->buf, (size_t)r, LOAD_RELAXED(&s->bytes)))
+        return false;
     stream_add_bytes(s, r > 0 ? (uint64_t)r : 0);
     return true;
 }

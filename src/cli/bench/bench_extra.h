@@ -3,7 +3,7 @@
 #ifndef WEIR_CLI_BENCH_EXTRA_H
 #define WEIR_CLI_BENCH_EXTRA_H
 
-#include "base/base.h"
+#include "measure/cputime.h"
 #include <jansson.h>
 
 /* ---- bench_locks.c: counts of every lock class between two moments ---- */
@@ -19,7 +19,26 @@ void locks_snapshot(struct lock_counts *out);
 /* {name: {contended, spins, blocks, per_gb}} of what came between; per_gb: contended acquisitions
  * for each 10^9 bytes, null when there are none. */
 json_t *locks_json(const struct lock_counts *from, const struct lock_counts *to, uint64_t bytes);
+/* What the profile has seen since the test began, with the knob debug.lock.prof.enable; NULL when
+ * that is off. */
+void locks_profile_begin(void);
+json_t *locks_profile_json(void);
+void locks_profile_print(void);
 void locks_print(const struct lock_counts *from, const struct lock_counts *to, uint64_t bytes);
+
+/* ---- bench_cputime.c: CPU time by activity, while kern.cputime is on ---- */
+struct engine;
+struct cpu_counts {
+    enum cputime_mode mode;
+    bool counter;
+    double ticks_per_second;
+    struct cputime_row side[2], both; /* bintime: times in `both` alone */
+};
+void cpu_take(struct cpu_counts *out, const struct engine *const e[2]);
+void cpu_subtract(struct cpu_counts *now, const struct cpu_counts *before);
+/* transactions: 0 where there are none. */
+json_t *cpu_json(const struct cpu_counts *c, bool far_is_here, double transactions);
+void cpu_print(const struct cpu_counts *c, bool far_is_here, double transactions);
 
 /* ---- bench_limit.c: a bare pipeline of two copies between two cores ---- */
 #define LIMIT_RUNS 5

@@ -2,7 +2,7 @@
  * How contended the locks were during a test. */
 #include "bench_extra.h"
 
-#include "base/lock.h"
+#include "measure/lock_stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -73,4 +73,32 @@ void locks_print(const struct lock_counts *from, const struct lock_counts *to, u
         else
             printf(" %14s\n", "-");
     }
+}
+
+void locks_profile_begin(void)
+{
+    if (lock_prof_is_on())
+        lock_prof_reset();
+}
+
+json_t *locks_profile_json(void)
+{
+    struct lock_stats s;
+    if (!lock_prof_is_on() || lock_stats_take(&s) != 0)
+        return NULL;
+    json_t *o = lock_stats_to_json(&s, 0);
+    lock_stats_free(&s);
+    return o;
+}
+
+void locks_profile_print(void)
+{
+    struct lock_stats s;
+    if (!lock_prof_is_on() || lock_stats_take(&s) != 0)
+        return;
+    printf("\n");
+    lock_stats_events(&s, false, LOCK_COL_COUNT, 0, stdout);
+    lock_stats_events(&s, true, LOCK_COL_COUNT, 0, stdout);
+    (void)lock_stats_profile(&s, LOCK_COL_WAIT_TOTAL, 0, stdout);
+    lock_stats_free(&s);
 }

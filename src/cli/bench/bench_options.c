@@ -14,6 +14,8 @@ const char bench_help[] =
     "  TCP_SENDFILE a file, by sendfile, over and over\n"
     "  TCP_RR       request and response on one connection, one at a time\n"
     "  TCP_CRR      connect, request, response, close\n"
+    "  UDP_STREAM   datagrams to the far end, numbered, counted where they arrive\n"
+    "  UDP_RR       request and response in datagrams; one without an answer is sent again\n"
     "  PIPE         no stack: two copies between two cores, what the machine could do at most\n\n"
     "Without -H both ends are in this process: two Weir stacks on a memory link, or the kernel's\n"
     "loopback, each end on a core of its own where there are two. With -H the far end is 'weir "
@@ -21,7 +23,10 @@ const char bench_help[] =
     "  -l SEC            length of the measured part (10; fractions allowed; 0: until SIGINT)\n"
     "  -i SEC            print (and record) intervals of this length\n"
     "  -O SEC            warm up first; not measured (at most 60)\n"
-    "  -m BYTES          message size of streams (131072);  -M BYTES  what the receiver asks for "
+    "  -b RATE           UDP_STREAM: bits a second of each stream, K, M, G are powers of 1000\n"
+    "                    (0: as fast as it goes)\n"
+    "  -m BYTES          message size of streams (131072; of datagrams 1400);  -M BYTES  what the "
+    "receiver asks for "
     "at\n"
     "                    a time (the same)\n"
     "  -F FILE           what TCP_SENDFILE sends (256 MB made for the run); its -m is what a call\n"
@@ -37,18 +42,21 @@ const char bench_help[] =
     "                    left out;  --stack-cpu CPU[,CPU]  the same for the stacks' own threads\n"
     "      --spin        a receiver polls instead of sleeping (kernel: non-blocking calls; weir:\n"
     "                    machdep.cpu_idle_hlt=0)\n"
+    "      --verify      the payload of a stream is a pattern, checked where it arrives\n"
     "      --limit       measure PIPE too, in the same run, and say what share of it was reached\n"
     "      --locks       count the contended acquisitions of each lock\n"
     "      --cc NAME     congestion control of both ends (cubic)\n"
     "      --stack weir|kernel\n"
     "      --link SPEC   link of the Weir stack (mem): see weir-link(7)\n"
     "      --set NAME=VALUE, --set-remote NAME=VALUE   knobs of the near and the far stack\n"
-    "  -J, --json        one JSON document on standard output, nothing else there\n\n"
+    "  -J, --json        one JSON document on standard output, nothing else there\n"
+    "      --no-store    do not keep the result for `weir results`\n\n"
     "Sizes may end in K, M or G (powers of 1024).\n";
 
 const struct option bench_long_options[] = {
     {"json", no_argument, NULL, 'J'},
     {"help", no_argument, NULL, 'h'},
+    {"no-store", no_argument, NULL, BENCH_NO_STORE},
     {"cc", required_argument, NULL, 1000},
     {"stack", required_argument, NULL, 1001},
     {"link", required_argument, NULL, 1002},
@@ -57,6 +65,7 @@ const struct option bench_long_options[] = {
     {"locks", no_argument, NULL, 1005},
     {"limit", no_argument, NULL, 1006},
     {"spin", no_argument, NULL, 1007},
+    {"verify", no_argument, NULL, 1009},
     {"stack-cpu", required_argument, NULL, 1008},
     {NULL, 0, NULL, 0},
 };
@@ -71,15 +80,15 @@ static bool parse_pair(const char *text, uint32_t *req, uint32_t *rsp)
         return false;
     memcpy(first, text, len);
     first[len] = '\0';
-    if (!parse_size(first, 1, BENCH_MAX_MESSAGE, &a) ||
-        !parse_size(comma + 1, 1, BENCH_MAX_MESSAGE, &b))
+    if (!parse_size(first, 0, BENCH_MAX_MESSAGE, &a) ||
+        !parse_size(comma + 1, 0, BENCH_MAX_MESSAGE, &b))
         return false;
     *req = (uint32_t)a;
     *rsp = (uint32_t)b;
     return true;
 }
 
-const char bench_short_options[] = ":l:i:m:M:r:s:P:O:H:F:p:T:JD46h";
+const char bench_short_options[] = ":l:i:b:m:M:r:s:P:O:H:F:p:T:JD46h";
 
 /* "A,B", "A" (both), "A," or ",B"; each a core this process may use. */
 static bool parse_cpus(const char *text, int cpu[2])
@@ -106,6 +115,28 @@ static bool parse_cpus(const char *text, int cpu[2])
     return true;
 }
 
+/* Bits a second: digits, and K, M or G for powers of 1000. */
+static bool parse_rate(const char *text, uint64_t *rate)
+{
+    static const char unit[] = "KMG";
+    char digits[24];
+    size_t len = strspn(text, "0123456789");
+    uint64_t step = 1;
+    if (len == 0 || len >= sizeof(digits))
+        return false;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    const char *u = text[len] != '\0' ? strchr(unit, text[len]) : NULL;
+    if (text[len] != '\0' && (u == NULL || text[len + 1] != '\0'))
+        return false;
+    for (const char *k = unit; u != NULL && k <= u; k++)
+        step *= 1000;
+    if (!parse_u64(digits, 0, UINT64_C(1000000000000000) / step, rate))
+        return false;
+    *rate *= step;
+    return true;
+}
+
 static int bad(const char *what, const char *value)
 {
     return cli_usage("bench", "%s: '%s' is not allowed", what, value);
@@ -126,6 +157,8 @@ static int parse_parameter(int c, struct bench_options *o)
         return -1;
     case 'O':
         return parse_seconds(optarg, BENCH_MAX_OMIT_S, &p->omit_ns) ? -1 : bad("-O", optarg);
+    case 'b':
+        return parse_rate(optarg, &p->rate) ? -1 : bad("-b", optarg);
     case 'm':
         if (!parse_size(optarg, 1, BENCH_MAX_MESSAGE, &v))
             return bad("-m", optarg);
@@ -181,6 +214,9 @@ static int parse_setup(int c, struct bench_options *o)
     case 1007:
         p->spin = true;
         return -1;
+    case 1009:
+        p->verify = true;
+        return -1;
     case 1008:
         return parse_cpus(optarg, o->stack_cpu) ? -1 : bad("--stack-cpu", optarg);
     case 'T':
@@ -196,7 +232,8 @@ static int parse_test(int argc, char **argv, struct bench_options *o)
 {
     if (optind >= argc)
         return cli_usage("bench",
-                         "name a test: TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR or TCP_CRR");
+                         "name a test: TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, "
+                         "UDP_STREAM or UDP_RR");
     for (unsigned t = 0; t < BENCH_TESTS; t++)
         if (strcasecmp(argv[optind], bench_test_name[t]) == 0)
             o->params.test = (enum bench_test)t;
@@ -208,6 +245,29 @@ static int parse_test(int argc, char **argv, struct bench_options *o)
         return cli_usage("bench", "%s is not a test", argv[optind]);
     if (optind + 1 < argc)
         return cli_usage("bench", "unexpected argument: %s", argv[optind + 1]);
+    return -1;
+}
+
+/* What datagrams can do, and what can be checked. -1: all. */
+static int check_datagrams(const struct bench_params *p)
+{
+    bool udp = bench_is_udp(p->test);
+    if (!udp && (p->request == 0 || p->response == 0))
+        return cli_usage("bench", "-r: only datagrams can be empty");
+    if (p->rate > 0 && p->test != UDP_STREAM)
+        return cli_usage("bench", "-b is for UDP_STREAM");
+    if (p->verify && p->test != TCP_STREAM && p->test != TCP_MAERTS && p->test != UDP_STREAM)
+        return cli_usage("bench", "--verify is for TCP_STREAM, TCP_MAERTS and UDP_STREAM");
+    if (!udp)
+        return -1;
+    if (p->streams > BENCH_MAX_THREADS)
+        return cli_usage("bench", "at most %d streams of datagrams", BENCH_MAX_THREADS);
+    if (p->request > BENCH_MAX_DATAGRAM || p->response > BENCH_MAX_DATAGRAM ||
+        (p->test == UDP_STREAM && p->message > BENCH_MAX_DATAGRAM))
+        return cli_usage("bench", "a datagram has at most %u bytes", BENCH_MAX_DATAGRAM);
+    if (p->test == UDP_STREAM && p->message < sizeof(struct udp_header))
+        return cli_usage("bench", "a datagram that is counted has at least %zu bytes",
+                         sizeof(struct udp_header));
     return -1;
 }
 
@@ -263,6 +323,7 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
         case 'l':
         case 'i':
         case 'O':
+        case 'b':
         case 'm':
         case 'M':
         case 's':
@@ -272,6 +333,9 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
             break;
         case 'J':
             o->json = true;
+            break;
+        case BENCH_NO_STORE:
+            o->no_store = true;
             break;
         case 'D':
             o->params.nodelay = true;
@@ -309,9 +373,11 @@ int bench_parse(int argc, char **argv, struct bench_options *o)
         o->params.message = 0;
     }
     if (o->params.message == 0)
-        o->params.message = 131072;
+        o->params.message = o->params.test == UDP_STREAM ? 1400 : 131072;
     if (e < 0)
         e = check(o);
+    if (e < 0)
+        e = check_datagrams(&o->params);
     if (e < 0 && o->params.spin && !o->kernel && !settings_add(&o->sets, "machdep.cpu_idle_hlt=0"))
         e = bad("--spin", "too many settings");
     return e;

@@ -6,6 +6,7 @@
 #include "bench.h"
 
 #define CPU_AUTO (-2)
+#define BENCH_NO_STORE 1100 /* what getopt returns for --no-store */
 
 struct bench_options {
     struct bench_params params;
@@ -14,7 +15,7 @@ struct bench_options {
     uint16_t port;
     const char *file; /* of TCP_SENDFILE; NULL: one is made */
     int family;       /* 0: any */
-    bool kernel, json;
+    bool kernel, json, no_store;
     bool locks, limit; /* add contention of locks, the limit of the machine */
     bool pipe;         /* "PIPE": the limit alone */
     int cpu[2];        /* of the local and the remote side's threads; CPU_AUTO: choose */

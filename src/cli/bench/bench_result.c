@@ -13,7 +13,7 @@
 /* The far side receives in TCP_STREAM: what counts is what arrived. */
 unsigned result_counting_side(enum bench_test t)
 {
-    return t == TCP_STREAM || t == TCP_SENDFILE ? 1 : 0;
+    return t == TCP_STREAM || t == TCP_SENDFILE || t == UDP_STREAM ? 1 : 0;
 }
 
 unsigned result_sending_side(enum bench_test t)
@@ -76,6 +76,61 @@ static json_t *side_cpu(const struct bench_result *r, unsigned side, size_t i, s
     return number_or_null(rounded(cpu_percent(a, b)), true);
 }
 
+static uint64_t gain(uint64_t from, uint64_t to)
+{
+    return to > from ? to - from : 0;
+}
+
+/* Datagrams between two samples; what the receiver does not say is null, never 0. */
+static json_t *udp_json(const struct bench_result *r, size_t i, size_t j)
+{
+    const struct sample *a, *b;
+    json_t *o = json_object();
+    bool stream = r->p.test == UDP_STREAM;
+    if (!bench_is_udp(r->p.test)) {
+        json_decref(o);
+        return json_null();
+    }
+    bool known = span(&r->side[0], i, j, &a, &b) && a->have_udp && b->have_udp;
+    json_object_set_new(o, stream ? "sent" : "retried",
+                        !known   ? json_null()
+                        : stream ? json_integer((json_int_t)gain(a->sent, b->sent))
+                                 : json_integer((json_int_t)gain(a->retried, b->retried)));
+    if (!stream)
+        return o;
+    known = span(&r->side[1], i, j, &a, &b) && a->have_udp && b->have_udp;
+    uint64_t received = known ? gain(a->received, b->received) : 0;
+    uint64_t lost = known ? gain(a->lost, b->lost) : 0, all = received + lost;
+    const struct {
+        const char *name;
+        uint64_t v;
+    } count[] = {{"received", received},
+                 {"lost", lost},
+                 {"reordered", known ? gain(a->reordered, b->reordered) : 0},
+                 {"duplicates", known ? gain(a->duplicates, b->duplicates) : 0}};
+    for (size_t k = 0; k < NELEM(count); k++)
+        json_object_set_new(o, count[k].name,
+                            known ? json_integer((json_int_t)count[k].v) : json_null());
+    json_object_set_new(o, "lost_pct", number_or_null(100 * (double)lost / (double)all, all > 0));
+    json_object_set_new(o, "jitter_us",
+                        number_or_null(known ? (double)b->jitter_ns / 1e3 : 0, received > 0));
+    return o;
+}
+
+static void print_udp(const struct bench_result *r)
+{
+    json_t *o = udp_json(r, 0, r->side[result_counting_side(r->p.test)].count - 1), *v;
+    const char *name;
+    printf("\nDatagrams:");
+    json_object_foreach(o, name, v)
+    {
+        if (json_is_number(v))
+            printf("  %s %.*f", name, json_is_real(v) ? 2 : 0, json_number_value(v));
+    }
+    printf("\n");
+    json_decref(o);
+}
+
 static json_t *interval_json(const struct bench_result *r, size_t i)
 {
     const struct series *counting = &r->side[result_counting_side(r->p.test)];
@@ -96,6 +151,7 @@ static json_t *interval_json(const struct bench_result *r, size_t i)
     json_object_set_new(o, "retransmits", retransmits(r, i, i + 1));
     json_object_set_new(o, "cwnd", known ? json_integer((json_int_t)tcp->cwnd_bytes) : json_null());
     json_object_set_new(o, "rtt_us", known ? json_integer((json_int_t)tcp->rtt_us) : json_null());
+    json_object_set_new(o, "udp", udp_json(r, i, i + 1));
     json_object_set_new(o, "cpu_local_pct", side_cpu(r, 0, i, i + 1));
     json_object_set_new(o, "cpu_remote_pct", side_cpu(r, 1, i, i + 1));
     return o;
@@ -202,7 +258,10 @@ static void echo_options(json_t *o, const struct bench_result *r)
     json_object_set_new(o, "response_bytes", !stream ? json_integer(p->response) : json_null());
     json_object_set_new(o, "socket_buffer_bytes",
                         p->sockbuf > 0 ? json_integer(p->sockbuf) : json_null());
-    json_object_set_new(o, "cc", json_string(p->cc));
+    json_object_set_new(o, "rate_bps",
+                        p->rate > 0 ? json_integer((json_int_t)p->rate) : json_null());
+    json_object_set_new(o, "verify", json_boolean(p->verify));
+    json_object_set_new(o, "cc", bench_is_udp(p->test) ? json_null() : json_string(p->cc));
     json_object_set_new(o, "nodelay", json_boolean(p->nodelay));
     json_object_set_new(o, "spin", json_boolean(p->spin));
 }
@@ -236,6 +295,7 @@ json_t *result_json(const struct bench_result *r)
     json_object_set_new(o, "service_demand_us_per_transaction", demand_json(r, !stream, trans));
     json_object_set_new(o, "retransmits",
                         retransmits(r, 0, r->side[result_sending_side(p->test)].count - 1));
+    json_object_set_new(o, "udp", udp_json(r, 0, last));
     for (size_t i = 0; i < last; i++)
         json_array_append_new(intervals, interval_json(r, i));
     json_object_set_new(o, "intervals", intervals);
@@ -246,6 +306,8 @@ json_t *result_json(const struct bench_result *r)
         number_or_null(several ? fairness(r->stream_bytes, p->streams) : NAN, several));
     json_object_set(o, "sysctl", r->sysctl != NULL ? r->sysctl : json_null());
     json_object_set(o, "sysctl_remote", r->sysctl_remote != NULL ? r->sysctl_remote : json_null());
+    if (r->siftr != NULL)
+        json_object_set(o, "siftr", r->siftr);
     json_object_set(o, "warnings", r->warnings);
     echo_options(o, r);
     return o;
@@ -365,6 +427,8 @@ void result_print(const struct bench_result *r)
         print_stream_table(r, s, (double)(b->bytes - a->bytes), cpu);
     else
         print_rr_table(r, s, (double)(b->transactions - a->transactions), cpu);
+    if (bench_is_udp(r->p.test))
+        print_udp(r);
     json_t *rexmt = retransmits(r, 0, r->side[result_sending_side(r->p.test)].count - 1);
     if (json_is_integer(rexmt))
         printf("\nRetransmitted segments: %" JSON_INTEGER_FORMAT "\n", json_integer_value(rexmt));

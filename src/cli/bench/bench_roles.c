@@ -38,7 +38,10 @@ static bool send_stream(struct worker *w, int fd)
     const struct net *n = w->engine->net;
     size_t size = w->engine->p.message;
     while (!worker_stopping(w)) {
-        ssize_t r = n->ops->send(fd, w->buf, size, 0);
+        const char *from = w->engine->p.verify
+                               ? pattern_at(w->engine->pattern, LOAD_RELAXED(&w->stream->bytes))
+                               : w->buf;
+        ssize_t r = n->ops->send(fd, from, size, 0);
         if (r < 0 && errno != EINTR)
             return engine_failed(w, "send");
         if (r > 0)
@@ -87,6 +90,9 @@ static bool receive_stream(struct worker *w, int fd)
             errno = 0;
         if (r == 0 || (r < 0 && errno != EINTR))
             return engine_failed(w, "receive");
+        if (r > 0 && w->engine->p.verify &&
+            !pattern_check(w->engine, w->buf, (size_t)r, LOAD_RELAXED(&w->stream->bytes)))
+            return false;
         if (r > 0)
             stream_add_bytes(w->stream, (uint64_t)r);
     }

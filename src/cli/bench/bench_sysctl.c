@@ -52,3 +52,21 @@ json_t *bench_sysctl_json(const struct net *n, const struct settings *asked)
             json_object_set_new(o, asked->v[i].name, value_json(value));
     return o;
 }
+
+json_t *bench_siftr_json(const struct net *n)
+{
+    char text[1024], *rest = text, *word;
+    if (n->stack == NULL ||
+        weir_sysctl_get(n->stack, "net.inet.siftr.stats", text, sizeof(text)) != 0 ||
+        text[0] == '\0')
+        return NULL;
+    json_t *o = json_object();
+    while ((word = strsep(&rest, " ")) != NULL) {
+        char *value = strchr(word, '=');
+        if (value == NULL)
+            continue;
+        *value++ = '\0';
+        json_object_set_new(o, word, value_json(value));
+    }
+    return o;
+}

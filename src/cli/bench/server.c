@@ -70,7 +70,7 @@ static bool names_a_file(const char *knob)
     const char *leaf = strrchr(knob, '.');
     leaf = leaf != NULL ? leaf + 1 : knob;
     return strstr(leaf, "file") != NULL || strstr(leaf, "path") != NULL ||
-           strstr(leaf, "dir") == leaf;
+           strstr(leaf, "dir") == leaf || strcmp(knob, "net.inet.siftr.enabled") == 0;
 }
 
 static bool apply_knobs(struct session *c, char *err, size_t size)

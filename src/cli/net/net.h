@@ -22,6 +22,10 @@ struct net_ops {
     int (*connect)(int fd, const struct sockaddr *sa, socklen_t len);
     ssize_t (*send)(int fd, const void *buf, size_t len, int flags);
     ssize_t (*recv)(int fd, void *buf, size_t len, int flags);
+    ssize_t (*sendto)(int fd, const void *buf, size_t len, int flags, const struct sockaddr *sa,
+                      socklen_t sa_len);
+    ssize_t (*recvfrom)(int fd, void *buf, size_t len, int flags, struct sockaddr *sa,
+                        socklen_t *sa_len);
     /* Linux's sendfile: from a file of the kernel's, *off moves. */
     ssize_t (*sendfile)(int fd, int file_fd, off_t *off, size_t len);
     int (*shutdown)(int fd, int how);

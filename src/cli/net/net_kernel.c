@@ -27,6 +27,18 @@ static ssize_t k_send(int fd, const void *buf, size_t len, int flags)
     return send(fd, buf, len, flags | MSG_NOSIGNAL);
 }
 
+static ssize_t k_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *sa,
+                        socklen_t sa_len)
+{
+    return sendto(fd, buf, len, flags | MSG_NOSIGNAL, sa, sa_len);
+}
+
+static ssize_t k_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *sa,
+                          socklen_t *sa_len)
+{
+    return recvfrom(fd, buf, len, flags, sa, sa_len);
+}
+
 static int k_epoll_create(void)
 {
     return epoll_create1(EPOLL_CLOEXEC);
@@ -61,6 +73,8 @@ const struct net_ops net_kernel_ops = {
     .connect = k_connect,
     .send = k_send,
     .recv = recv,
+    .sendto = k_sendto,
+    .recvfrom = k_recvfrom,
     .sendfile = sendfile,
     .shutdown = shutdown,
     .close = close,

@@ -4,6 +4,7 @@
 
 #include "cli/ab/ab_options.h"
 #include "cli/cli.h"
+#include "cli/results/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +13,8 @@
 #define MAX_ROUNDS 10
 #define QUICK_ROUNDS 3
 
-static const struct experiment *const experiments[] = {&repro_stream, &repro_reass,
-                                                       &repro_sendfile};
+static const struct experiment *const experiments[] = {&repro_stream, &repro_reass, &repro_sendfile,
+                                                       &repro_siftr, &repro_cputime};
 
 static const char help[] =
     "usage: weir repro NAME... [OPTION]...\n\n"
@@ -25,17 +26,21 @@ static const char help[] =
     "  stream     receiving with the buffer's lock taken for each mbuf, twice a call, never\n"
     "  reass      reassembly by a list and by chains, four buffer sizes, cost of a segment\n"
     "  sendfile   files sent by the page and in bulk, with and without TSO\n"
+    "  siftr      the flow log's records one by one, in threes, and without a lock\n"
+    "  cputime    CPU time by a clock read at each switch, and in ticks\n"
     "  all        all of them\n\n"
     "  -n MIN[,MAX]  runs of each side (5,10; with --quick 3): MIN, and more up to MAX until the\n"
     "                ratio is known well enough\n"
     "  -I LEVEL      confidence in percent (95)\n"
     "      --quick   short runs: seconds instead of minutes, wider intervals\n"
     "      --seed N  of the order of the runs (random; it is printed)\n"
+    "      --no-store  do not keep the results for `weir results`\n"
     "  -J, --json    one JSON document on standard output, nothing else there\n";
 
 static const struct option long_options[] = {
     {"quick", no_argument, NULL, 1000},
     {"seed", required_argument, NULL, 1001},
+    {"no-store", no_argument, NULL, 1002},
     {"json", no_argument, NULL, 'J'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -71,6 +76,9 @@ static int parse(int argc, char **argv, struct repro *r, unsigned *chosen)
             if (!parse_u64(optarg, 0, INT64_MAX, &r->seed))
                 return bad("--seed", optarg);
             break;
+        case 1002:
+            r->no_store = true;
+            break;
         case 'J':
             r->json = true;
             break;
@@ -82,7 +90,8 @@ static int parse(int argc, char **argv, struct repro *r, unsigned *chosen)
         }
     }
     if (optind >= argc)
-        return cli_usage("repro", "name an experiment: stream, reass, sendfile or all");
+        return cli_usage("repro",
+                         "name an experiment: stream, reass, sendfile, siftr, cputime or all");
     for (; optind < argc; optind++) {
         unsigned before = *chosen;
         for (unsigned i = 0; i < NELEM(experiments); i++)
@@ -135,6 +144,8 @@ static bool run_one(struct repro *r, const struct experiment *e, json_t *list)
     r->name = e->name;
     r->verdict = REPRO_UNPROVEN;
     r->why[0] = r->error[0] = '\0';
+    r->record_sides = 0;
+    record_begin(r->record, !r->no_store, "repro", e->name);
     r->measured = json_object();
     r->warnings = json_array();
     repro_say(r, "%s: %s\n", e->name, e->claim);
@@ -153,6 +164,7 @@ static bool run_one(struct repro *r, const struct experiment *e, json_t *list)
         json_object_set_new(o, "error", json_string(r->error));
         cli_fail("repro", "%s: %s", e->name, r->error);
     }
+    record_end(r->record, !good, o);
     json_array_append_new(list, o);
     return good;
 }
@@ -181,9 +193,11 @@ static int run_all(struct repro *r, unsigned chosen)
 int cmd_repro(int argc, char **argv)
 {
     static struct repro r;
+    static struct record record;
     char self[4096];
     unsigned chosen = 0;
-    r = (struct repro){.level_pct = 95, .seed = ab_random_seed(), .self = self};
+    r = (struct repro){.level_pct = 95, .seed = ab_random_seed(), .self = self, .record = &record};
+    record_command(&record, argc, argv);
     int status = parse(argc, argv, &r, &chosen);
     if (status >= 0)
         return status;

@@ -15,6 +15,9 @@ struct repro {
     uint64_t seed;
     bool quick, json; /* json: print nothing but the document */
     const char *self; /* the executable */
+    bool no_store;
+    struct record *record; /* of this experiment */
+    unsigned record_sides; /* sides of the plans so far */
     /* of the experiment that runs now */
     const char *name;
     json_t *measured, *warnings;
@@ -31,7 +34,7 @@ struct experiment {
      * error says why it could not, or r->error is empty: interrupted. */
     bool (*run)(struct repro *r);
 };
-extern const struct experiment repro_stream, repro_reass, repro_sendfile;
+extern const struct experiment repro_siftr, repro_stream, repro_reass, repro_sendfile, repro_cputime;
 
 /* ---- repro_tools.c ---- */
 /* A plan of rounds; sides are added to it. */

@@ -23,6 +23,8 @@ void repro_plan(struct repro *r, struct ab_plan *plan, const char *metric, doubl
                              .level_pct = r->level_pct,
                              .metric = metric,
                              .seed = r->seed,
+                             .record = r->record,
+                             .record_side = r->record_sides,
                              .timeout_ns = RUN_TIMEOUT_NS};
 }
 
@@ -42,6 +44,7 @@ bool repro_side(struct repro *r, struct ab_plan *plan, const char *label, const 
 bool repro_rounds(struct repro *r, struct ab_plan *plan, struct ab_outcome *out)
 {
     bool good = ab_run(plan, out);
+    r->record_sides += plan->sides;
     for (unsigned i = 0; i < plan->sides; i++)
         words_free(&plan->side[i].command);
     if (!good)

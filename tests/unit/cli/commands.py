@@ -174,6 +174,44 @@ class Bench(unittest.TestCase):
                     self.assertEqual(d["bytes"], 2 * d["transactions"])
                     self.assertGreater(d["latency_us"]["count"], 0)
 
+    # case: MEA-014
+    def test_datagrams(self):
+        """Sizes from nothing to over the MTU; intervals add up; the receiver's counts stay in their bounds."""
+        for stack in ("weir", "kernel"):
+            for test, args in (("UDP_STREAM", ("-m", 32)), ("UDP_STREAM", ("-m", 20000, "-P", 2, "--verify")),
+                               ("UDP_RR", ("-r", "0,0")), ("UDP_RR", ("-r", "1,4000", "-P", 3))):
+                with self.subTest(stack=stack, test=test, args=args):
+                    rate = ("-b", "5M") if test == "UDP_STREAM" else ()
+                    for seconds in (0.3, 3, 10):
+                        r = weir("bench", test, "--stack", stack, "-l", seconds, "-i", seconds / 3, "-O", 0.05, "-J", *rate, *args)
+                        self.assertEqual(r.returncode, 0, r.stderr)
+                        d = strict_json(r.stdout)
+                        if d["udp"].get("received", d["transactions"]):
+                            break
+                    self.assertEqual(sum(i["bytes"] for i in d["intervals"]), d["bytes"])
+                    if test == "UDP_RR":
+                        self.assertGreater(d["transactions"], 0)
+                        continue
+                    self.assertEqual(d["bytes"], d["udp"]["received"] * d["message_bytes"])
+                    for o in (d["udp"], *(i["udp"] for i in d["intervals"])):
+                        self.assertTrue(all(o[k] >= 0 for k in ("sent", "received", "lost", "reordered", "duplicates")))
+                        self.assertTrue(o["lost_pct"] is None or 0 <= o["lost_pct"] <= 100)
+
+    def test_lost_datagrams(self):
+        """A request that is lost is sent again; without anything received the share of loss is null."""
+        d = strict_json(weir("bench", "UDP_RR", "-l", 2, "-J", "--link", "mem,loss=5%,seed=3").stdout)
+        self.assertGreater(d["transactions"], 0)
+        self.assertGreater(d["udp"]["retried"], 0)
+        r = weir("bench", "UDP_STREAM", "--stack", "kernel", "-H", "127.0.0.1", "-p", free_port(), "-l", 1, "-J")
+        self.assertEqual(r.returncode, 1)
+        self.assertTrue(strict_json(r.stdout)["error"])
+
+    def test_verify(self):
+        for args in (("TCP_STREAM",), ("TCP_MAERTS", "-P", 6), ("TCP_STREAM", "-m", 1), ("UDP_STREAM", "-b", "10M")):
+            r = weir("bench", *args, "-l", 0.2, "--verify", "-J")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIs(strict_json(r.stdout)["verify"], True)
+
     def test_streams_are_told_in_text(self):
         for streams, listed in ((3, True), (20, True), (100, False)):
             out = weir("bench", "TCP_STREAM", "-l", 0.2, "-P", streams).stdout.decode()

@@ -133,6 +133,18 @@ static void test_bad_bench_lines(void **state)
         "PIPE -l 0",
         "TCP_STREAM -F /etc/passwd",
         "TCP_SENDFILE -F",
+        "TCP_RR -r 0,1",
+        "TCP_STREAM -b 1M",
+        "UDP_STREAM -b 1X",
+        "UDP_STREAM -b 1MM",
+        "UDP_STREAM -b -1",
+        "UDP_STREAM -b 99999999999999999999",
+        "UDP_STREAM -m 31",
+        "UDP_STREAM -m 65488",
+        "UDP_STREAM -P 5",
+        "UDP_RR -r 65488,1",
+        "UDP_RR --verify",
+        "TCP_SENDFILE --verify",
     };
     struct bench_options o;
     for (size_t i = 0; i < NELEM(bad); i++)
