@@ -54,7 +54,7 @@ static void record_run(const struct ab_plan *plan, const struct ab_outcome *o, u
                        unsigned side, const json_t *doc)
 {
     double v;
-    const char *metric = o->metric[0] != '\0'    ? o->metric
+    const char *metric = o->metric[0] != '\0'   ? o->metric
                          : plan->metric != NULL ? plan->metric
                                                 : metric_default(doc);
     if (round > 0 && plan->record != NULL && metric_get(doc, metric, &v))

@@ -38,12 +38,9 @@ static const char help[] =
     "  -J, --json    one JSON document on standard output, nothing else there\n";
 
 static const struct option long_options[] = {
-    {"quick", no_argument, NULL, 1000},
-    {"seed", required_argument, NULL, 1001},
-    {"no-store", no_argument, NULL, 1002},
-    {"json", no_argument, NULL, 'J'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
+    {"quick", no_argument, NULL, 1000},    {"seed", required_argument, NULL, 1001},
+    {"no-store", no_argument, NULL, 1002}, {"json", no_argument, NULL, 'J'},
+    {"help", no_argument, NULL, 'h'},      {NULL, 0, NULL, 0},
 };
 
 static int bad(const char *what, const char *value)

@@ -34,7 +34,8 @@ struct experiment {
      * error says why it could not, or r->error is empty: interrupted. */
     bool (*run)(struct repro *r);
 };
-extern const struct experiment repro_siftr, repro_stream, repro_reass, repro_sendfile, repro_cputime;
+extern const struct experiment repro_siftr, repro_stream, repro_reass, repro_sendfile,
+    repro_cputime;
 
 /* ---- repro_tools.c ---- */
 /* A plan of rounds; sides are added to it. */

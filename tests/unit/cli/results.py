@@ -142,7 +142,6 @@ class Results(unittest.TestCase):
             self.assertEqual(db.execute("SELECT count(*) FROM sample").fetchone()[0], 2)
         db.close()
 
-    # case: MEA-041
     def test_export(self):
         self.good(*self.ab_args(), "--a-bench", '--cc "a,b"')
         rows = list(csv.reader(io.StringIO(self.good("results", "export", "--csv"))))
@@ -183,7 +182,9 @@ class Results(unittest.TestCase):
 
     def test_damaged(self):
         self.good(*BENCH)
-        for content in (b"no database at all, " * 500, open(self.db, "rb").read()[:600] + b"\xff" * 40000):
+        with open(self.db, "rb") as f:
+            head = f.read(600)
+        for content in (b"no database at all, " * 500, head + b"\xff" * 40000):
             with open(self.db, "wb") as f:
                 f.write(content)
             self.warned(self.run_weir(*BENCH, "-J"), self.db, "damaged")
@@ -245,6 +246,7 @@ class Results(unittest.TestCase):
         db.close()
 
     def test_usage(self):
+        self.good(*BENCH)
         for args in (("frob",), ("--since", "soon"), ("show",), ("show", "x"), ("--kind", "x"), ("-c", "100", "list"),
                      ("export", "--csv", "--json"), ("list", "x"), ("-n", "x")):
             self.assertEqual(self.run_weir("results", *args).returncode, 2, args)
