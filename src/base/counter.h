@@ -30,8 +30,7 @@ struct counters {
                   LOAD_RELAXED(&(stack)->counters.v[CTR_##id]) + (n))
 #ifdef WEIR_PROBES
 /* What each counts, where the compiler can read it: drops are shown to tracers. */
-#define COUNTER(id, group, name, meaning)                                                          \
-    static const char counter_meaning_##id[] UNUSED = meaning;
+#define COUNTER(id, group, name, meaning) static const char counter_meaning_##id[] UNUSED = meaning;
 #include "counters.def"
 #undef COUNTER
 #define COUNT(stack, id)                                                                           \

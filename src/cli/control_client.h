@@ -16,8 +16,9 @@ bool control_find_pid(pid_t pid, char *path, size_t size) NODISCARD;
 /* One command, NULL at its end, over a connection of its own. The status of the answer (0 good) and
  * its malloc'ed texts, or a negative errno: the instance is gone. The texts may be NULL then. */
 int control_ask(const char *path, const char *const *argv, char **out, char **err) NODISCARD;
-/* The same for a command that a stream follows: the descriptor to read it from (shut down its writing
- * side to end it), or a negative errno; *err: what the instance said, malloc'ed, or NULL. */
+/* The same for a command that a stream follows: the descriptor to read it from (shut down its
+ * writing side to end it), or a negative errno; *err: what the instance said, malloc'ed, or NULL.
+ */
 int control_stream(const char *path, const char *const *argv, char **err) NODISCARD;
 
 #endif

@@ -67,7 +67,7 @@ struct netif {
     struct mbuf *txq, **txq_tail; /* frames not yet taken, by m_nextpkt */
     uint32_t txq_len;
     uint32_t txq_shown; /* of them, how many the hook for frames has seen */
-    bool kick_needed; /* frames went out since the last kick */
+    bool kick_needed;   /* frames went out since the last kick */
     bool up;
     struct neigh *neigh_last; /* the neighbour of the last packet: private to neigh.c */
     struct timer mld_timer;   /* private to mld.c, with these: */

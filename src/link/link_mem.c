@@ -27,8 +27,9 @@
 #define MAX_KICKS 8       /* noted on one thread at a time; beyond: LINK_READY */
 #define MAX_KICK_ROUNDS 8 /* steps of stacks that one kick may cause; then others take over */
 #define STEP_ROUNDS 4     /* bursts of a stack that a kick runs */
-#define PATIENCE_MAX 1024 /* turns, some ten microseconds: as long as an interrupt of the far end  \
-                           */
+#define PATIENCE_MAX                                                                               \
+    1024 /* turns, some ten microseconds: as long as an interrupt of the far end                   \
+          */
 #define PATIENCE_MIN 16
 #define PATIENCE_TRY 128   /* turns of that one */
 #define PATIENCE_RETRY 256 /* kicks without patience before the next that has some */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Taps: filtering and copying by the owner of a stack, a ring without a lock, its reader.
  *
- * How it works. The stack's hook for frames points to a table of taps. The ring's records lie in one
- * piece (a pad fills the end), so the reader needs no copy. head is written by the owner, tail by the
- * reader, each with release after what it covers; the owner reads tail anew only when what it
- * remembers of it leaves no room. */
+ * How it works. The stack's hook for frames points to a table of taps. The ring's records lie in
+ * one piece (a pad fills the end), so the reader needs no copy. head is written by the owner, tail
+ * by the reader, each with release after what it covers; the owner reads tail anew only when what
+ * it remembers of it leaves no room. */
 #include "tap.h"
 
 #include "base/stack.h"
@@ -60,7 +60,8 @@ static uint32_t filter_reach(const struct tap_filter *f)
     uint32_t reach = 64;
     for (unsigned i = 0; f->code != NULL && i < f->count; i++) {
         unsigned class = BPF_CLASS(f->code[i].code), mode = BPF_MODE(f->code[i].code);
-        if ((class != BPF_LD && class != BPF_LDX) || f->code[i].k > sizeof(((struct tap *)0)->scratch))
+        if ((class != BPF_LD && class != BPF_LDX) ||
+            f->code[i].k > sizeof(((struct tap *)0)->scratch))
             continue;
         if (mode == BPF_ABS || mode == BPF_IND || mode == BPF_MSH)
             reach = MAX(reach, f->code[i].k + 4 + (mode == BPF_IND ? 1024u : 0u));
@@ -208,7 +209,8 @@ static void on_frames(void *ctx, struct netif *nif, enum hook_direction dir,
 
 static struct tap *tap_new(const struct tap_config *cfg)
 {
-    struct tap *t = aligned_alloc(CACHE_LINE, (sizeof(*t) + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1));
+    struct tap *t =
+        aligned_alloc(CACHE_LINE, (sizeof(*t) + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1));
     if (t == NULL)
         return NULL;
     memset(t, 0, sizeof(*t));

@@ -2,9 +2,9 @@
  * Taps: copies of the frames that pass a stack's interfaces, for `weir tcpdump`.
  *
  * A tap is one stack's ring between the stack's owner, which writes, and one reader. Neither waits
- * for the other: a frame that finds no room is counted and not copied. A stack without taps pays one
- * predicted branch a burst. Superframes are copied as they are; a checksum that was left to the link
- * is for the reader to complete (tap_finish_checksum). */
+ * for the other: a frame that finds no room is counted and not copied. A stack without taps pays
+ * one predicted branch a burst. Superframes are copied as they are; a checksum that was left to the
+ * link is for the reader to complete (tap_finish_checksum). */
 #ifndef WEIR_MEASURE_TAP_H
 #define WEIR_MEASURE_TAP_H
 
@@ -13,11 +13,11 @@
 
 #include <pcap/pcap.h>
 
-#define TAP_MAX 8                    /* taps of a stack */
-#define TAP_IFACES 65                /* interfaces that a tap tells apart */
-#define TAP_FRAME_MAX (65535 + 14)   /* bytes of a frame that are ever copied */
-#define TAP_FILTER_MAX 512           /* instructions */
-#define TAP_RING_MIN (256u << 10)    /* bytes */
+#define TAP_MAX 8                  /* taps of a stack */
+#define TAP_IFACES 65              /* interfaces that a tap tells apart */
+#define TAP_FRAME_MAX (65535 + 14) /* bytes of a frame that are ever copied */
+#define TAP_FILTER_MAX 512         /* instructions */
+#define TAP_RING_MIN (256u << 10)  /* bytes */
 #define TAP_RING_MAX (256u << 20)
 
 /* A filter for one kind of interface; code NULL: everything passes. */
@@ -28,16 +28,16 @@ struct tap_filter {
 };
 
 struct tap_config {
-    uint32_t snaplen;         /* bytes of a frame that are kept, 1 .. TAP_FRAME_MAX */
-    uint32_t ring_bytes;      /* TAP_RING_MIN .. TAP_RING_MAX, a power of two */
-    const char *interface;    /* NULL: all; borrowed while the tap lives, as the filters are */
+    uint32_t snaplen;            /* bytes of a frame that are kept, 1 .. TAP_FRAME_MAX */
+    uint32_t ring_bytes;         /* TAP_RING_MIN .. TAP_RING_MAX, a power of two */
+    const char *interface;       /* NULL: all; borrowed while the tap lives, as the filters are */
     struct tap_filter filter[2]; /* [0] Ethernet, [1] bare IP */
 };
 
 enum tap_kind { TAP_PAD, TAP_IFACE, TAP_FRAME };
-#define TAP_OUT 0x1       /* sent; else received */
-#define TAP_BARE 0x2      /* no Ethernet header */
-#define TAP_CHECKSUM 0x4  /* the transport checksum may not be in place yet */
+#define TAP_OUT 0x1      /* sent; else received */
+#define TAP_BARE 0x2     /* no Ethernet header */
+#define TAP_CHECKSUM 0x4 /* the transport checksum may not be in place yet */
 
 struct tap_record {
     uint32_t size; /* with this header: where the next begins */

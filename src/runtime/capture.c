@@ -14,7 +14,7 @@
 struct source {
     struct tap *tap;
     char stack[sizeof(((struct weir_stack *)0)->name)];
-    int64_t epoch_ns;          /* added to the stack's clock: time since 1970 */
+    int64_t epoch_ns;           /* added to the stack's clock: time since 1970 */
     uint32_t iface[TAP_IFACES]; /* number in the file + 1 */
 };
 

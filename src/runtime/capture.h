@@ -5,8 +5,8 @@
  * The request is {"argv":["tcpdump","KEY=VALUE",...]} with the keys
  *     snaplen=BYTES buffer=BYTES interface=NAME stack=NAME ethernet=PROGRAM raw=PROGRAM
  * A PROGRAM is a filter for links of that kind, "COUNT,CODE JT JF K,CODE JT JF K,..." in decimal;
- * "0" lets nothing pass, none lets everything. An answer of status 0 is followed by pcapng until the
- * client shuts its side down; interface statistics end it.
+ * "0" lets nothing pass, none lets everything. An answer of status 0 is followed by pcapng until
+ * the client shuts its side down; interface statistics end it.
  *
  * Only the server's thread uses a capture. Stacks may come and go meanwhile. */
 #ifndef WEIR_RUNTIME_CAPTURE_H

@@ -366,9 +366,11 @@ static void client_read(const struct control *c, struct client *cl)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n == 0 && cl->stream != NULL) {
-        if (!cl->stream_ends)
+        if (!cl->stream_ends) {
             stream_detach(c, cl);
-        cl->stream_ends = true;
+            cl->stream_ends = true;
+            cl->last_ns = clock_ns();
+        }
         return;
     }
     if (n <= 0) {
@@ -520,7 +522,7 @@ static void *control_thread(void *arg)
                 busy = true;
                 client_write(cl);
             }
-            bool stale = cl->stream == NULL && now > cl->last_ns &&
+            bool stale = (cl->stream == NULL || cl->stream_ends) && now > cl->last_ns &&
                          now - cl->last_ns > CONTROL_IDLE_S * NS_PER_S;
             if ((cl->closing && cl->out == NULL) || stale)
                 client_close(c, cl);

@@ -14,7 +14,7 @@ struct control;
 
 #define CONTROL_MAX_STACKS 256
 #define CONTROL_MAX_CLIENTS 16    /* one more takes the place of the one that was idle longest */
-#define CONTROL_MAX_STREAMS 8  /* clients that capture (capture.h) */
+#define CONTROL_MAX_STREAMS 8     /* clients that capture (capture.h) */
 #define CONTROL_MAX_REQUEST 65536 /* bytes of a request line */
 #define CONTROL_MAX_ARGS 64
 #define CONTROL_IDLE_S 10 /* a client that neither asks nor reads for this long is cut off */

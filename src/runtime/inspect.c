@@ -154,7 +154,7 @@ struct row {
     const struct ipaddr *laddr, *faddr;
     uint16_t lport, fport;
     const char *state;
-    int state_id; /* TCPS_*; -1: UDP */
+    int state_id;           /* TCPS_*; -1: UDP */
     const struct tcpcb *tp; /* NULL: no more is known */
     const struct socket *so;
 };
@@ -180,12 +180,12 @@ static void format_endpoint(char *buf, size_t size, const struct ipaddr *a, uint
 static void add_row_json(struct listing *l, const struct row *row)
 {
     char local[64], foreign[64];
-    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:i, s:s}", "stack", l->s->name,
-                          "proto", row->proto, "recvq", (int)row->recvq, "sendq", (int)row->sendq,
-                          "local", ipaddr_format(row->laddr, local, sizeof(local)), "local_port",
-                          row->lport, "foreign",
-                          ipaddr_format(row->faddr, foreign, sizeof(foreign)), "foreign_port",
-                          row->fport, "state", row->state);
+    json_t *o =
+        json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:i, s:s}", "stack", l->s->name, "proto",
+                  row->proto, "recvq", (int)row->recvq, "sendq", (int)row->sendq, "local",
+                  ipaddr_format(row->laddr, local, sizeof(local)), "local_port", row->lport,
+                  "foreign", ipaddr_format(row->faddr, foreign, sizeof(foreign)), "foreign_port",
+                  row->fport, "state", row->state);
     if (l->r->args->detail && row->tp != NULL)
         inspect_detail_json(o, row->tp, row->so);
     json_array_append_new(l->r->json, o);
@@ -475,7 +475,7 @@ int inspect_stack(struct inspect_run *r, struct weir_stack *s)
         status = run_netstat(r, s);
         break;
     case INSPECT_SNAPSHOT:
-        status = snapshot_stack(&r->snapshot, s) != 0;
+        status = snapshot_stack(&r->snapshot, s, &r->cursor) != 0;
         if (status != 0)
             fputs("snapshot: out of memory\n", r->err);
         break;

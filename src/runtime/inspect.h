@@ -37,7 +37,7 @@ struct inspect_args {
     int family;        /* -f; 0 both */
     bool detail;       /* -e */
     uint16_t port;     /* -P: at either end; 0 all */
-    bool text_format; /* metrics: the older format of Prometheus */
+    bool text_format;  /* metrics: the older format of Prometheus */
     /* with netstat: -t; with tcpdrop: -s */
     bool have_state;
     int state; /* TCPS_* */

@@ -79,6 +79,5 @@ void inspect_detail_json(json_t *o, const struct tcpcb *tp, const struct socket 
 #define X(name, value) json_object_set_new(o, name, json_integer((json_int_t)(value)));
     DETAILS(X)
 #undef X
-    json_object_set_new(o, "cpu_us_per_mb",
-                        cpu_per_mb(tp, so, &us) ? json_real(us) : json_null());
+    json_object_set_new(o, "cpu_us_per_mb", cpu_per_mb(tp, so, &us) ? json_real(us) : json_null());
 }

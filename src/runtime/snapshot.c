@@ -66,11 +66,11 @@ struct snapshot {
 
 /* ---- taking ---- */
 
-static void take_flow(struct tcpcb *tp, void *ctx)
+static void take_flow(struct socket *so, void *ctx)
 {
     struct snapshot_stack *st = ctx;
-    const struct socket *so = tp->t_so;
-    if (tp->t_state == TCPS_LISTEN || tp->t_state == TCPS_CLOSED)
+    const struct tcpcb *tp = so->so_type == SOCK_STREAM ? so->so_pcb : NULL;
+    if (tp == NULL || tp->t_state == TCPS_LISTEN || tp->t_state == TCPS_CLOSED)
         return;
     st->all++;
     if (st->count == st->room)
@@ -85,7 +85,7 @@ static void take_flow(struct tcpcb *tp, void *ctx)
 #undef X
 }
 
-int snapshot_stack(struct snapshot **snap, struct weir_stack *s)
+static int begin_stack(struct snapshot **snap, struct weir_stack *s)
 {
     struct snapshot *p = *snap != NULL ? *snap : calloc(1, sizeof(*p));
     if (p == NULL)
@@ -105,9 +105,20 @@ int snapshot_stack(struct snapshot **snap, struct weir_stack *s)
     memcpy(st->name, s->name, sizeof(st->name));
     for (size_t i = 0; i < COUNTER_COUNT; i++)
         st->counter[i] = LOAD_RELAXED(&s->counters.v[i]);
+    return 0;
+}
+
+int snapshot_stack(struct snapshot **snap, struct weir_stack *s, uint32_t *cursor)
+{
+    int error = *cursor == 0 ? begin_stack(snap, s) : 0;
+    if (error != 0)
+        return error;
+    struct snapshot_stack *st = &(*snap)->stack[(*snap)->count - 1];
+    size_t before = st->count;
+    st->at_ns = s->now;
     tcp_cputime_settle(s);
-    tcp_foreach(s, take_flow, st);
-    p->flows += st->count;
+    *cursor = so_foreach_slice(s, *cursor, SNAPSHOT_SLICE, take_flow, st);
+    (*snap)->flows += st->count - before;
     return 0;
 }
 

@@ -17,11 +17,14 @@ struct snapshot;
 
 /* Connections that are listed, of all stacks; "flows" of each stack tells how many there are. */
 #define SNAPSHOT_MAX_FLOWS 50000
+#define SNAPSHOT_SLICE 4096 /* sockets that are looked at in one go */
 
 /* Take down a stack: by its owner, with s->now set. It copies, and formats nothing, so that the
  * stack is held for little more than the walk over its sockets. *snap NULL: the first; it is made.
- * 0 or -ENOMEM. */
-int snapshot_stack(struct snapshot **snap, struct weir_stack *s) NODISCARD;
+ *  *cursor is 0 at first; while it is not
+ * 0 afterwards, there is more: let go of the stack, own it again and call again. What has that many
+ * sockets is of different moments. 0 or -ENOMEM. */
+int snapshot_stack(struct snapshot **snap, struct weir_stack *s, uint32_t *cursor) NODISCARD;
 /* Write it, with what belongs to the process, and free it. */
 void snapshot_finish(struct snapshot *snap, FILE *out);
 

@@ -396,8 +396,8 @@ void tcp_input(struct weir_stack *s, struct mbuf **m, const struct ip_info *info
     }
     tcp_segment_flow(&seg, &f);
     tp = tcp_lookup(s, &f);
-    WEIR_PROBE6(tcp_segment_in, s->name, tp ? (int)tp->t_so->so_index : -1, seg.seq, seg.ack, seg.len,
-                (uint32_t)seg.flags);
+    WEIR_PROBE6(tcp_segment_in, s->name, tp ? (int)tp->t_so->so_index : -1, seg.seq, seg.ack,
+                seg.len, (uint32_t)seg.flags);
     if (unlikely(s->hooks.tcp_segment != NULL))
         s->hooks.tcp_segment(s->hooks.tcp_segment_ctx, s, HOOK_IN, tp, *m);
     header_strip(m, &seg);

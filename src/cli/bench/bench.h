@@ -172,7 +172,7 @@ struct engine {
     unsigned ready, ended;
     uint32_t sndbuf, rcvbuf; /* of the first connection, as the stack says */
     uint64_t counter_base;
-    struct stream *stream; /* p.streams of them */
+    struct stream *stream;  /* p.streams of them */
     struct udp_stream *udp; /* as many, in UDP tests; else NULL */
     char *pattern;          /* to verify; else NULL */
     struct worker *worker;

@@ -22,19 +22,18 @@ static const char open_type[] = "application/openmetrics-text; version=1.0.0; ch
 static const char text_type[] = "text/plain; version=0.0.4; charset=utf-8";
 static const char help[] =
     "usage: weir metrics [--text] [--listen ADDRESS:PORT] [--pid PID | --control PATH]\n\n"
-    "All counters and gauges of a running Weir instance as OpenMetrics, once; or for Prometheus at\n"
+    "All counters and gauges of a running Weir instance as OpenMetrics, once; or for Prometheus "
+    "at\n"
     "http://ADDRESS:PORT/metrics.\n\n"
     "      --text          the older text format of Prometheus\n"
     "      --listen ADDRESS:PORT  serve (port 0: any that is free, told on standard output)\n"
     "      --pid PID       the instance that is this process (else the only one that runs)\n"
     "      --control PATH  the instance whose control socket this is\n";
 
-static const struct option long_options[] = {{"text", no_argument, NULL, 1000},
-                                             {"listen", required_argument, NULL, 1001},
-                                             {"pid", required_argument, NULL, 1002},
-                                             {"control", required_argument, NULL, 1003},
-                                             {"help", no_argument, NULL, 'h'},
-                                             {0}};
+static const struct option long_options[] = {
+    {"text", no_argument, NULL, 1000},      {"listen", required_argument, NULL, 1001},
+    {"pid", required_argument, NULL, 1002}, {"control", required_argument, NULL, 1003},
+    {"help", no_argument, NULL, 'h'},       {0}};
 
 struct exchange {
     int fd; /* -1: free */
@@ -167,8 +166,8 @@ static void take(const struct metrics_server *s, struct exchange *x)
 
 static void give(struct exchange *x)
 {
-    ssize_t n = send(x->fd, x->out + x->out_sent, x->out_len - x->out_sent,
-                     MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n =
+        send(x->fd, x->out + x->out_sent, x->out_len - x->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0)

@@ -21,7 +21,8 @@
 static const char me[] = "tcpdump";
 static const char help[] =
     "usage: weir tcpdump [OPTION]... [EXPRESSION] [-- COMMAND [ARG]...]\n\n"
-    "Frames that pass the interfaces of a running Weir instance (of COMMAND, which is started), as\n"
+    "Frames that pass the interfaces of a running Weir instance (of COMMAND, which is started), "
+    "as\n"
     "text or as pcapng. EXPRESSION is a capture filter (pcap-filter(7)).\n\n"
     "  -i, --interface NAME  only this interface\n"
     "  -w, --write FILE    pcapng to FILE; '-': to standard output\n"
@@ -33,12 +34,15 @@ static const char help[] =
     "      --pid PID       the instance that is this process\n"
     "      --control PATH  the instance whose control socket this is (else the only one)\n";
 
-static const struct option long_options[] = {
-    {"interface", required_argument, NULL, 'i'}, {"write", required_argument, NULL, 'w'},
-    {"count", required_argument, NULL, 'c'},     {"snaplen", required_argument, NULL, 's'},
-    {"buffer", required_argument, NULL, 'B'},    {"pid", required_argument, NULL, 1000},
-    {"control", required_argument, NULL, 1001},  {"help", no_argument, NULL, 'h'},
-    {0}};
+static const struct option long_options[] = {{"interface", required_argument, NULL, 'i'},
+                                             {"write", required_argument, NULL, 'w'},
+                                             {"count", required_argument, NULL, 'c'},
+                                             {"snaplen", required_argument, NULL, 's'},
+                                             {"buffer", required_argument, NULL, 'B'},
+                                             {"pid", required_argument, NULL, 1000},
+                                             {"control", required_argument, NULL, 1001},
+                                             {"help", no_argument, NULL, 'h'},
+                                             {0}};
 
 struct dump {
     const char *interface, *file, *stack, *control;
@@ -274,9 +278,8 @@ static void take_block(struct dump *d, const uint8_t *b, uint32_t size)
         d->packets++;
     else if (type == PCAPNG_INTERFACE)
         note_interface(d, b, size);
-    const uint8_t *lost = type == PCAPNG_STATISTICS && size > 24
-                              ? find_option(b + 20, b + size - 4, 5, &n)
-                              : NULL;
+    const uint8_t *lost =
+        type == PCAPNG_STATISTICS && size > 24 ? find_option(b + 20, b + size - 4, 5, &n) : NULL;
     if (lost != NULL && n == 8) {
         uint64_t v;
         memcpy(&v, lost, sizeof(v));
@@ -346,14 +349,16 @@ static int capture(struct dump *d, const char *path, const struct request *r)
     char *err = NULL;
     int fd = control_stream(path, (const char *const *)r->word, &err);
     if (fd < 0) {
-        int code = err != NULL ? cli_fail(me, "%s", err) : cli_fail(me, "%s: %s", path, strerror(-fd));
+        int code =
+            err != NULL ? cli_fail(me, "%s", err) : cli_fail(me, "%s: %s", path, strerror(-fd));
         free(err);
         return code;
     }
     d->out = stdout;
     if (d->file != NULL && strcmp(d->file, "-") != 0)
         d->out = fopen(d->file, "wbe");
-    int code = d->out != NULL ? run_stream(d, fd) : cli_fail(me, "%s: %s", d->file, strerror(errno));
+    int code =
+        d->out != NULL ? run_stream(d, fd) : cli_fail(me, "%s: %s", d->file, strerror(errno));
     close(fd);
     if (d->out != NULL && d->out != stdout && fclose(d->out) != 0 && code < 0)
         code = cli_fail(me, "%s: %s", d->file, strerror(errno));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause
- * Capture filters: libpcap compiles them here, where looking up a name holds up nobody; the instance
- * runs the program. */
+ * Capture filters: libpcap compiles them here, where looking up a name holds up nobody; the
+ * instance runs the program. */
 #include "tcpdump.h"
 
 #include "measure/tap.h"

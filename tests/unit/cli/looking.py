@@ -322,7 +322,7 @@ class Probes(Case):
         self.assertEqual(names, {n for n, _, _ in self.listed()})
         r = subprocess.run([bpftrace, "-e", f"usdt:{WEIR}:weir:tcp_segment_in {{ @[str(arg0)] = count(); }} "
                             f"interval:s:2 {{ exit(); }}", "-p", str(self.p.pid)], capture_output=True, text=True, timeout=60)
-        if r.returncode != 0 or "Could not" in r.stderr or "ERROR" in r.stderr:
+        if "Attaching" not in r.stdout:
             self.skipTest("the kernel gives no uprobes here: " + r.stderr.strip()[:200])
         self.assertRegex(r.stdout, r"@\[bench-local\]: [1-9]")
 
