@@ -50,6 +50,7 @@ struct client {
 #define STREAM_CHUNK (256u << 10)
 #define STREAM_BUSY_MS 1 /* between looks at the captures: while frames come, */
 #define STREAM_IDLE_MS 10
+#define STREAM_LAST_NS NS_PER_S /* for slow readers of captures, when the server ends */
 
 struct control {
     pthread_t thread;
@@ -418,28 +419,19 @@ static bool stream_more(const struct control *c, struct client *cl)
     return any;
 }
 
-/* The server ends: what the captures hold still goes out, to those who read. */
-static void stream_flush(const struct control *c, struct client *cl)
+/* The server ends: what a capture holds still goes out, to those who read, until `end_ns`. */
+static void stream_flush(const struct control *c, struct client *cl, uint64_t end_ns)
 {
-    struct timeval patience = {.tv_sec = 1};
-    (void)setsockopt(cl->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (!cl->stream_ends)
         stream_detach(c, cl);
     cl->stream_ends = true;
-    while (true) {
-        while (cl->out_sent < cl->out_len) {
-            ssize_t n =
-                send(cl->fd, cl->out + cl->out_sent, cl->out_len - cl->out_sent, MSG_NOSIGNAL);
-            if (n <= 0)
-                return;
-            cl->out_sent += (size_t)n;
-        }
-        free(cl->out);
-        cl->out = NULL;
-        cl->out_len = cl->out_sent = 0;
+    for (uint64_t now; (now = clock_ns()) < end_ns;) {
         (void)stream_more(c, cl);
         if (cl->out == NULL)
             return;
+        struct pollfd pfd = {.fd = cl->fd, .events = POLLOUT};
+        (void)poll(&pfd, 1, (int)((end_ns - now) / NS_PER_MS) + 1);
+        client_write(cl);
     }
 }
 
@@ -530,9 +522,10 @@ static void *control_thread(void *arg)
         if (pfd[1].revents != 0)
             accept_client(c);
     }
+    uint64_t end = clock_ns() + STREAM_LAST_NS;
     for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++)
         if (c->client[i].stream != NULL)
-            stream_flush(c, &c->client[i]);
+            stream_flush(c, &c->client[i], end);
     for (size_t i = 0; i < CONTROL_MAX_CLIENTS; i++)
         if (c->client[i].fd >= 0)
             client_close(c, &c->client[i]);

@@ -55,6 +55,8 @@ void siftr_stop(int signal); /* ends siftr_read at the end of what is there: a s
 
 /* ---- siftr_write.c ---- */
 struct siftr_writer;
+/* Whether one of the files would be overwritten; that is said on stderr. */
+bool siftr_output_is_input(const struct siftr_options *o);
 /* NULL: the reason was said on stderr. */
 struct siftr_writer *siftr_writer_open(const struct siftr_options *o) NODISCARD;
 int siftr_writer_record(struct siftr_writer *w, const struct siftr_record *r) NODISCARD;

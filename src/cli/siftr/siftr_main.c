@@ -84,6 +84,8 @@ static int convert(struct siftr_options *o)
 
 static int sum_up(struct siftr_options *o)
 {
+    if (siftr_output_is_input(o))
+        return CLI_FAILED;
     const struct siftr_filter *f = &o->filter;
     bool filtered = f->have_flow || f->have_host || f->have_port || f->have_direction ||
                     f->from_ns != TIME_UNSET || f->to_ns != TIME_UNSET;

@@ -167,6 +167,8 @@ static int check(struct siftr_options *o, int argc, char **argv)
         return cli_usage("siftr", "--follow takes one file");
     if (length >= 4 && strcmp(o->output + length - 4, ".zst") == 0)
         o->compress = true;
+    if (o->compress && o->form == OUTPUT_SUMMARY)
+        return cli_usage("siftr", "a summary is not compressed");
     return -1;
 }
 

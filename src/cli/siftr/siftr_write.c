@@ -65,18 +65,25 @@ static bool same_file(const char *path, const struct stat *out)
            st.st_ino == out->st_ino && S_ISREG(st.st_mode);
 }
 
-static bool open_file(struct siftr_writer *w, const struct siftr_options *o)
+bool siftr_output_is_input(const struct siftr_options *o)
 {
     struct stat out;
-    w->name = o->output != NULL ? o->output : "standard output";
-    if (o->output != NULL ? stat(o->output, &out) == 0 : fstat(STDOUT_FILENO, &out) == 0) {
-        for (int i = 0; i < o->file_count; i++) {
-            if (!same_file(o->files[i], &out))
-                continue;
-            cli_fail("siftr", "%s is read and written", o->files[i]);
-            return false;
-        }
+    if (o->output != NULL ? stat(o->output, &out) != 0 : fstat(STDOUT_FILENO, &out) != 0)
+        return false;
+    for (int i = 0; i < o->file_count; i++) {
+        if (!same_file(o->files[i], &out))
+            continue;
+        cli_fail("siftr", "%s is read and written", o->files[i]);
+        return true;
     }
+    return false;
+}
+
+static bool open_file(struct siftr_writer *w, const struct siftr_options *o)
+{
+    w->name = o->output != NULL ? o->output : "standard output";
+    if (siftr_output_is_input(o))
+        return false;
     w->f = o->output != NULL ? fopen(o->output, "we") : stdout;
     if (w->f == NULL) {
         cli_fail("siftr", "cannot open %s: %s", o->output, strerror(errno));

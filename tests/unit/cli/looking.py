@@ -138,7 +138,7 @@ class Tcpdump(Case):
     def test_instance_ends(self):
         p = subprocess.Popen([WEIR, "tcpdump", "-w", "-"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         head = p.stdout.read(1000)
-        self.stop()
+        self.p.send_signal(signal.SIGINT)  # it ends while somebody reads
         rest = p.stdout.read()
         p.stdout.close()
         self.assertEqual(p.wait(PATIENCE), 0)

@@ -398,7 +398,7 @@ class Broken(Files):
     def test_usage(self):
         for args in ((), ("--text", "--csv", "x"), ("--summary", "--text", "x"), ("--flow", "a-b", "x"), ("--port", "0", "x"),
                      ("--host", "localhost", "x"), ("--direction", "up", "x"), ("--from", "yesterday", "x"),
-                     ("--follow", "a", "b"), ("--nosuch", "x"), ("on", "--ppl"), ("on", "off"), ("off", "--ppl", "2")):
+                     ("--follow", "a", "b"), ("--nosuch", "x"), ("-z", "x"), ("on", "--ppl"), ("on", "off"), ("off", "--ppl", "2")):
             r = siftr(*args)
             self.assertEqual((r.returncode, r.stdout), (2, b""), args)
             self.assertNotEqual(r.stderr, b"")
@@ -467,7 +467,8 @@ class Broken(Files):
 
     def test_outputs(self):
         log = self.write("log", with_ends(mixed_log(2000)))
-        self.fails("--text", "-o", log, log, says="is read and written")
+        for form in ((), ("--text",)):
+            self.fails(*form, "-o", log, log, says="is read and written")
         self.fails("--text", "-o", self.path("no/such"), log, says="cannot open")
         for args in (("--text",), ("--binary",), ("--csv",), ("--json",), (), ("--text", "-z")):
             with open("/dev/full", "w") as full:

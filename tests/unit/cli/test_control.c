@@ -101,6 +101,44 @@ static int run(const char *line, const char *expect)
     return code;
 }
 
+/* Tables are walked in slices, between which the stack is let go of: no row is lost or doubled. */
+static void test_long_tables(void **state)
+{
+    (void)state;
+    enum { MANY = 700 }; /* more than two slices of text */
+    static int fd[MANY];
+    struct weir_stack *stacks[] = {a};
+    const char *argv[] = {"netstat", "-J", "-p", "udp"}, *metrics[] = {"metrics"};
+    static bool seen[65536];
+    char *out, *err;
+    int code = -1;
+    for (int i = 0; i < MANY; i++) {
+        const struct sockaddr_in sin = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)(i + 1000))};
+        fd[i] = weir_socket(a, AF_INET, SOCK_DGRAM, 0);
+        assert_int_equal(weir_bind(fd[i], (const struct sockaddr *)&sin, sizeof(sin)), 0);
+    }
+    assert_int_equal(control_run(stacks, 1, 4, argv, &code, &out, &err), 0);
+    assert_int_equal(code, 0);
+    json_t *list = json_loads(out, 0, NULL);
+    assert_int_equal(json_array_size(list), MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        json_int_t port =
+            json_integer_value(json_object_get(json_array_get(list, i), "local_port"));
+        assert_false(seen[port & 0xffff]);
+        seen[port & 0xffff] = true;
+    }
+    json_decref(list);
+    free(out);
+    free(err);
+    assert_int_equal(control_run(stacks, 1, 1, metrics, &code, &out, &err), 0);
+    assert_non_null(strstr(out, "\nweir_sockets{stack=\"alpha\"} 700\n"));
+    free(out);
+    free(err);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(weir_close(fd[i]), 0);
+}
+
 static void test_socket_is_private(void **state)
 {
     (void)state;
@@ -374,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_socket_is_private),
+        cmocka_unit_test(test_long_tables),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_flood_and_killed_clients),
         cmocka_unit_test(test_idle_clients_make_way),
