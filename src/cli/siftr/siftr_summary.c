@@ -67,10 +67,13 @@ struct siftr_summary {
     uint64_t records[2], other_records, hidden;
     uint64_t first_ns, last_ns;
     bool filtered;
-    /* The log that is open: since the header, or the beginning of the file. */
+    /* Logs that are open. Several stacks may write to one file: their records are told from each
+     * other by nothing, so that their footers are compared together, when the last has come. */
     uint64_t log;
-    bool have_header;
-    uint64_t session_records;
+    uint64_t open;                      /* headers without a footer */
+    uint64_t session_records;           /* since the latest header, or the beginning of the file */
+    uint64_t group_records;             /* since the first of the open headers */
+    uint64_t group_counted, group_logs; /* by the footers that came since */
     uint64_t sessions, complete, agreeing;
     uint64_t packets[2], skipped, footer_records;
 };
@@ -214,6 +217,7 @@ int siftr_summary_record(struct siftr_summary *s, const struct siftr_record *r)
     struct flow_summary *f = find_flow(s, r, &fresh, &no_memory);
     s->records[r->direction]++;
     s->session_records++;
+    s->group_records++;
     s->first_ns = MIN(s->first_ns, r->time_ns);
     s->last_ns = MAX(s->last_ns, r->time_ns);
     if (f == NULL) {
@@ -245,13 +249,40 @@ void siftr_summary_hidden(struct siftr_summary *s)
 {
     s->hidden++;
     s->session_records++;
+    s->group_records++;
+}
+
+static void group_begin(struct siftr_summary *s)
+{
+    s->open = s->group_logs = 0;
+    s->session_records = s->group_records = s->group_counted = 0;
+}
+
+/* A footer counts so many records. */
+static void session_end(struct siftr_summary *s, uint64_t counted)
+{
+    s->complete++;
+    if (counted == s->session_records && s->group_logs == 0) {
+        /* Alone, whatever was left open before it by a process that was killed. */
+        s->agreeing++;
+        s->footer_records += counted;
+        group_begin(s);
+        return;
+    }
+    s->group_counted += counted;
+    s->group_logs++;
+    if (--s->open > 0)
+        return;
+    if (s->group_counted == s->group_records)
+        s->agreeing += s->group_logs;
+    s->footer_records += s->group_records;
+    group_begin(s);
 }
 
 void siftr_summary_file(struct siftr_summary *s)
 {
     s->log++;
-    s->have_header = false;
-    s->session_records = 0;
+    group_begin(s);
 }
 
 void siftr_summary_line(struct siftr_summary *s, const struct siftr_line *line)
@@ -259,7 +290,8 @@ void siftr_summary_line(struct siftr_summary *s, const struct siftr_line *line)
     if (line->kind == SIFTR_LINE_HEADER) {
         s->log++;
         s->sessions++;
-        s->have_header = true;
+        if (s->open++ == 0)
+            s->group_records = s->group_counted = s->group_logs = 0;
         s->session_records = 0;
         return;
     }
@@ -267,16 +299,12 @@ void siftr_summary_line(struct siftr_summary *s, const struct siftr_line *line)
     uint64_t skipped = 0, packets = f->packets[SIFTR_IN] + f->packets[SIFTR_OUT];
     for (unsigned d = 0; d < 2; d++)
         skipped += f->skipped_malloc[d] + f->skipped_tcpcb[d] + f->skipped_inpcb[d];
-    if (s->have_header) {
+    if (s->open > 0) {
         s->packets[SIFTR_IN] += f->packets[SIFTR_IN];
         s->packets[SIFTR_OUT] += f->packets[SIFTR_OUT];
         s->skipped += skipped;
-        s->complete++;
-        s->agreeing += packets - skipped == s->session_records;
-        s->footer_records += s->session_records;
+        session_end(s, packets - skipped);
     }
-    s->have_header = false;
-    s->session_records = 0;
 }
 
 /* ---- printing ---- */

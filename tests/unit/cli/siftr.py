@@ -362,6 +362,16 @@ class Summary(Files):
         d = json.loads(self.good("--summary", "--json", self.write("log", "".join(lines).encode())))
         self.assertEqual((d["flows"][0]["sent_bytes"], d["flows"][0]["acked_bytes"]), (1458, 0))
 
+    def test_two_stacks_in_one_file(self):
+        """Their footers are compared together; a log that was killed before them is left out."""
+        r = mixed_log(6)
+        both = lambda first, second: "".join(
+            [HEADER, r[0], HEADER, r[1], r[2], footer(first, 0), r[3], r[4], footer(second, 0)])
+        for text, agreeing in ((both(1, 4), 2), (both(1, 3), 0), (HEADER + r[5] + HEADER + "".join(r[:3]) +
+                                                                 footer(3, 0), 1)):
+            d = json.loads(self.good("--summary", "--json", self.write("log", text.encode())))
+            self.assertEqual((d["complete_logs"], d["agreeing_logs"]), (2 if agreeing != 1 else 1, agreeing), text)
+
     def test_footer_that_disagrees(self):
         lines = mixed_log(100)
         text = with_ends(lines).decode().splitlines(True)
