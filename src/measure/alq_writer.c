@@ -312,7 +312,9 @@ static int thread_start(void)
 /* In a child of a fork: the logs and the thread are the parent's. By its only thread. */
 static void start_over(void)
 {
-    memset(&alq_all, 0, sizeof(alq_all));
+    alq_all.first = NULL;
+    alq_all.running = false;
+    STORE_RELAXED(&alq_all.progress, 0);
     pthread_mutex_init(&alq_all.mutex, NULL);
     pthread_cond_init(&alq_all.gone, NULL);
     sem_init(&wake_sem, 0, 0);
