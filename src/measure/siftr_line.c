@@ -94,27 +94,8 @@ size_t siftr_line_record(struct siftr_line_cache *c, char *buf, const struct sif
     if (unlikely(f->ends_len > 64))
         memcpy(p + 64, f->ends + 64, sizeof(f->ends) - 64);
     p += f->ends_len;
-#define FIELD(v) (p = put_field(p, at++, (v)))
-    FIELD(r->ssthresh);
-    FIELD(r->cwnd);
-    FIELD(r->flags2);
-    FIELD(r->snd_wnd);
-    FIELD(r->rcv_wnd);
-    FIELD(r->snd_scale);
-    FIELD(r->rcv_scale);
-    FIELD(r->state);
-    FIELD(r->mss);
-    FIELD(r->srtt_us);
-    FIELD(r->sack);
-    FIELD(r->flags);
-    FIELD(r->rto_us);
-    FIELD(r->snd_limit);
-    FIELD(r->snd_fill);
-    FIELD(r->rcv_limit);
-    FIELD(r->rcv_fill);
-    FIELD(r->inflight);
-    FIELD(r->reass_segs);
-    FIELD(r->flowid);
+#define FIELD(name) p = put_field(p, at++, r->name);
+    SIFTR_NUMBERS(FIELD)
 #undef FIELD
     *p++ = (char)('0' + r->flowtype);
     *p++ = '\n';

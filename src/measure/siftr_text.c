@@ -170,7 +170,9 @@ size_t siftr_text_address(char *buf, uint8_t family, const uint8_t *addr)
 size_t siftr_text_record(char *buf, const struct siftr_record *r)
 {
     char *p = buf;
-#define FIELD(v) (p = put_u32(p, (v)), *p++ = ',')
+#define FIELD(name)                                                                                \
+    p = put_u32(p, r->name);                                                                       \
+    *p++ = ',';
     *p++ = r->direction == SIFTR_OUT ? 'o' : 'i';
     *p++ = ',';
     p = put_u64(p, r->time_ns / NS_PER_S);
@@ -179,30 +181,11 @@ size_t siftr_text_record(char *buf, const struct siftr_record *r)
     *p++ = ',';
     p = put_address(p, r->family, r->laddr);
     *p++ = ',';
-    FIELD(r->lport);
+    FIELD(lport)
     p = put_address(p, r->family, r->faddr);
     *p++ = ',';
-    FIELD(r->fport);
-    FIELD(r->ssthresh);
-    FIELD(r->cwnd);
-    FIELD(r->flags2);
-    FIELD(r->snd_wnd);
-    FIELD(r->rcv_wnd);
-    FIELD(r->snd_scale);
-    FIELD(r->rcv_scale);
-    FIELD(r->state);
-    FIELD(r->mss);
-    FIELD(r->srtt_us);
-    FIELD(r->sack);
-    FIELD(r->flags);
-    FIELD(r->rto_us);
-    FIELD(r->snd_limit);
-    FIELD(r->snd_fill);
-    FIELD(r->rcv_limit);
-    FIELD(r->rcv_fill);
-    FIELD(r->inflight);
-    FIELD(r->reass_segs);
-    FIELD(r->flowid);
+    FIELD(fport)
+    SIFTR_NUMBERS(FIELD)
 #undef FIELD
     p = put_u32(p, r->flowtype);
     *p++ = '\n';

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause
  * Goal: the text form of the flow log is FreeBSD's, is read back as it was written, and what is not
  * such a line is refused with its reason. Bound: 100,000 random records. */
+#include "measure/siftr_line.h"
 #include "siftr_random.h"
 
 #include <arpa/inet.h>
@@ -257,9 +258,33 @@ static void test_every_truncation(void **state)
     }
 }
 
+/* The form by difference: more flows by turns than it keeps, most values as they were. */
+static void test_line_is_the_text(void **state)
+{
+    static struct siftr_line_cache cache;
+    static struct siftr_record flow[3 * SIFTR_LINE_FLOWS];
+    struct siftr_random x = {SEED};
+    char line[2 * SIFTR_TEXT_MAX], text[SIFTR_TEXT_MAX];
+
+    (void)state;
+    siftr_line_init(&cache);
+    for (size_t i = 0; i < NELEM(flow); i++)
+        random_flow(&x, &flow[i]);
+    for (int i = 0; i < 100000; i++) {
+        struct siftr_record *r = &flow[random_below(&x, NELEM(flow))];
+        if (random_below(&x, 4) == 0)
+            random_values(&x, r);
+        r->cwnd = random_value(&x);
+        size_t n = siftr_text_record(text, r);
+        assert_int_equal(siftr_line_record(&cache, line, r), n);
+        assert_memory_equal(line, text, n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_line_is_the_text),
         cmocka_unit_test(test_example),
         cmocka_unit_test(test_longest),
         cmocka_unit_test(test_there_and_back),
