@@ -54,9 +54,17 @@ struct siftr_footer {
 #define SIFTR_NUMBERS(X)                                                                           \
     X(ssthresh)                                                                                    \
     X(cwnd)                                                                                        \
-    X(flags2) X(snd_wnd) X(rcv_wnd) X(snd_scale) X(rcv_scale) X(state) X(mss) X(srtt_us) X(sack)   \
-        X(flags) X(rto_us) X(snd_limit) X(snd_fill) X(rcv_limit) X(rcv_fill) X(inflight)           \
-            X(reass_segs) X(flowid)
+    X(flags2)                                                                                      \
+    X(snd_wnd)                                                                                     \
+    X(rcv_wnd)                                                                                     \
+    X(snd_scale)                                                                                   \
+    X(rcv_scale)                                                                                   \
+    X(state)                                                                                       \
+    X(mss)                                                                                         \
+    X(srtt_us)                                                                                     \
+    X(sack)                                                                                        \
+    X(flags)                                                                                       \
+    X(rto_us) X(snd_limit) X(snd_fill) X(rcv_limit) X(rcv_fill) X(inflight) X(reass_segs) X(flowid)
 
 /* Each writes without a terminating NUL and returns the length. buf has room for the _MAX. */
 size_t siftr_text_record(char *buf, const struct siftr_record *r);
